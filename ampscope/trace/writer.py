@@ -1,0 +1,248 @@
+"""Takes rows from the training process and turns them into Parquet parts on a background thread.
+
+`add` never blocks, never raises and never touches a tensor or a device; the thread is the only one that
+imports pyarrow. A crash loses at most the rows of the current flush interval; a fault of the disk loses rows
+only when they outgrow `max_rows`, and the loss is written down.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import contextlib
+import os
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ampscope.trace.schema import TABLES
+from ampscope.trace.store import PartStore, Row
+
+OnError = Callable[[str, BaseException], None]
+
+LONGEST_FLUSH_SECONDS = 60.0
+"""The flush interval grows as run time / 100 from `flush_seconds` up to this, so that a run of a day has some
+1 500 parts per table instead of 17 000, and a run of an hour loses no more than 36 s."""
+
+
+class _Waiter:
+    """Somebody in `flush`, who is told whether all that he waited for is on disk."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.stored = False
+
+
+class TraceWriter:
+    """Writer of one process's rows.
+
+    `flush_seconds` is the first flush interval, `flush_rows` the number of waiting rows that starts a flush
+    at once. At most `max_rows` rows (default five flushes) wait in memory; beyond that the oldest are
+    dropped, and an `events` row says how many. `on_error(message, exception)` is called on the writer's
+    thread, once per kind of fault. `strict` makes unknown tables and keys raise KeyError in `add`; otherwise
+    they are left out.
+
+    A forked child that inherits a writer cannot write with it. Rows belong to the writer once added.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | Path,
+        *,
+        rank: int = 0,
+        proc: int = 0,
+        flush_seconds: float = 5.0,
+        flush_rows: int = 20_000,
+        max_rows: int | None = None,
+        on_error: OnError | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.flush_seconds = flush_seconds
+        self.flush_rows = flush_rows
+        self.max_rows = max_rows or 5 * flush_rows
+        self.strict = strict
+        self.rows_dropped = 0
+        self.thread_seconds = 0.0
+        """Processor time of the writer's thread."""
+        self._on_error = on_error
+        self._proc = proc
+        self._store = PartStore(Path(run_dir), rank, proc, self._report)
+        self._pid = os.getpid()
+        self._started = time.monotonic()
+        self._inbox: deque[tuple[str, list[Row]]] = deque()
+        self._inbox_rows = 0
+        self._taken_rows = 0
+        self._dropped_unsaid = 0
+        # Reentrant, and held only for an append or a swap: a signal handler may add a row in the middle of an
+        # add.
+        self._lock = threading.RLock()
+        # A raw lock as a bell: unlike Event.set, releasing it from a signal handler cannot deadlock.
+        self._bell = _thread.allocate_lock()
+        self._bell.acquire()
+        self._waiters: deque[_Waiter] = deque()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._reported: set[object] = set()
+
+    @property
+    def interval(self) -> float:
+        """The flush interval now, in seconds: what a crash at this moment can cost."""
+        grown = (time.monotonic() - self._started) / 100
+        return max(self.flush_seconds, min(LONGEST_FLUSH_SECONDS, grown))
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Parts written so far, per table."""
+        return dict(self._store.parts)
+
+    @property
+    def rows_written(self) -> int:
+        return self._store.rows
+
+    @property
+    def bytes_written(self) -> int:
+        return self._store.bytes
+
+    def add(self, table: str, rows: Sequence[Row]) -> None:
+        """Hand over `rows` of `table`; see the class for what happens to them."""
+        if self.strict:
+            self._check(table, rows)
+        try:
+            self._accept(table, list(rows))
+        except Exception as e:
+            self._report(type(e), "A row could not be taken", e)
+
+    def flush(self, wait: bool = True, timeout: float = 30.0) -> bool:
+        """Start writing what was added before; with `wait`, return when it is on disk, when the disk refused
+        it, or after `timeout` seconds. True when all of it is on disk."""
+        if self._thread is None or self._closing or not self._mine():
+            return False
+        waiter = _Waiter()
+        self._waiters.append(waiter)
+        self._ring()
+        return wait and waiter.done.wait(timeout) and waiter.stored
+
+    def close(self, timeout: float = 30.0) -> bool:
+        """Write what is left and stop; later calls do nothing. False when the disk refused, or took longer
+        than `timeout` seconds: the exit of the process does not wait for it."""
+        if not self._mine():
+            return False
+        self._closing = True
+        atexit.unregister(self.close)
+        if self._thread is None:
+            self._cycle()
+        elif self._thread is not threading.current_thread():
+            self._ring()
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                return False
+        return not self._store.waiting and not self._inbox
+
+    def _mine(self) -> bool:
+        return os.getpid() == self._pid
+
+    def _check(self, table: str, rows: Sequence[Row]) -> None:
+        known = TABLES[table].column_names
+        for row in rows:
+            unknown = [key for key in row if key not in known]
+            if unknown:
+                raise KeyError(f"table {table} has no column {', '.join(unknown)}")
+
+    def _accept(self, table: str, rows: list[Row]) -> None:
+        if not rows or self._closing or not self._mine():
+            return
+        if table not in TABLES:
+            raise KeyError(f"no table {table}")
+        with self._lock:
+            self._inbox.append((table, rows))
+            self._inbox_rows += len(rows)
+            while self._inbox_rows + self._taken_rows > self.max_rows and len(self._inbox) > 1:
+                gone = len(self._inbox.popleft()[1])
+                self._inbox_rows -= gone
+                self._drop(gone)
+            full = self._inbox_rows >= self.flush_rows
+            if self._thread is None:
+                self._start()
+        if full:
+            self._ring()
+
+    def _drop(self, rows: int) -> None:
+        self.rows_dropped += rows
+        self._dropped_unsaid += rows
+
+    def _start(self) -> None:
+        atexit.register(self.close)
+        thread = threading.Thread(target=self._run, name="ampscope-writer", daemon=True)
+        # Late in the exit of an interpreter no thread can be started: `close` then writes by itself.
+        with contextlib.suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
+
+    def _ring(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._bell.release()
+
+    def _report(self, kind: object, message: str, error: BaseException) -> None:
+        if kind in self._reported or self._on_error is None:
+            return
+        self._reported.add(kind)
+        with contextlib.suppress(Exception):
+            self._on_error(message, error)
+
+    # What follows runs on the writer's thread.
+
+    def _run(self) -> None:
+        closing = False
+        while not closing:
+            self._bell.acquire(timeout=self.interval)
+            closing = self._closing
+            waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]
+            self._cycle()
+            self.thread_seconds = time.thread_time()
+            for waiter in waiters:
+                waiter.stored = not self._store.waiting
+                waiter.done.set()
+
+    def _cycle(self) -> None:
+        try:
+            self._encode(self._drain())
+            stored = self._store.store()
+            if self._dropped_unsaid and (stored or self._closing):
+                self._say_dropped()
+            with self._lock:
+                self._drop(self._store.drop_beyond(self.max_rows))
+                self._taken_rows = self._store.rows_waiting
+        except BaseException as e:
+            self._report(type(e), "The trace writer met an error of its own", e)
+
+    def _drain(self) -> dict[str, list[Row]]:
+        with self._lock:
+            inbox, self._inbox = self._inbox, deque()
+            self._taken_rows += self._inbox_rows
+            self._inbox_rows = 0
+        by_table: defaultdict[str, list[Row]] = defaultdict(list)
+        for table, rows in inbox:
+            by_table[table] += rows
+        return by_table
+
+    def _encode(self, by_table: dict[str, list[Row]]) -> None:
+        events = by_table.pop("events", [])
+        for table, rows in by_table.items():
+            self._drop(self._store.encode(table, rows))
+        events += [self._event(message) for message in self._store.new_misfits()]
+        if events:
+            self._drop(self._store.encode("events", events))
+
+    def _say_dropped(self) -> None:
+        n, self._dropped_unsaid = self._dropped_unsaid, 0
+        self._store.encode(
+            "events", [self._event(f"{n} rows were dropped: the disk did not take them in time.")]
+        )
+        self._store.store()
+
+    def _event(self, message: str) -> Row:
+        t = time.monotonic() - self._started
+        where = {"t": t, "proc": self._proc, "event": "collector_error"}
+        return {**where, "level": "error", "subject": "writer", "message": message}
