@@ -38,12 +38,11 @@ class PartStore:
         self.rank = rank
         self.proc = proc
         self.parts: dict[str, int] = {}
-        """Parts written per table."""
+        """Number of the next part per table; with a fresh stream, how many were written."""
         self.rows = 0
         self.bytes = 0
         self.waiting: deque[Encoded] = deque()
         self._report = report
-        self._numbers: dict[str, int] = {}
         self._misfits = Misfits({}, {})
         self._told: set[str] = set()
 
@@ -103,10 +102,10 @@ class PartStore:
             raise FileNotFoundError(ENOENT, "the run directory is gone", str(self.run_dir))
         folder = part_dir(self.run_dir, part.table, self.rank)
         folder.mkdir(parents=True, exist_ok=True)
-        if part.table not in self._numbers:
-            self._numbers[part.table] = next_number(folder, self.proc)
-        write_atomic(folder / part_name(self.proc, self._numbers[part.table]), part.data)
-        self._numbers[part.table] += 1
-        self.parts[part.table] = self.parts.get(part.table, 0) + 1
+        number = self.parts.get(part.table)
+        if number is None:
+            number = next_number(folder, self.proc)
+        write_atomic(folder / part_name(self.proc, number), part.data)
+        self.parts[part.table] = number + 1
         self.rows += part.rows
         self.bytes += len(part.data)

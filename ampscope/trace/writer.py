@@ -94,7 +94,8 @@ class TraceWriter:
 
     @property
     def parts(self) -> dict[str, int]:
-        """Parts written so far, per table."""
+        """Parts of this process so far, per table; `finish_process` keeps it, so that a lost part is
+        noticed."""
         return dict(self._store.parts)
 
     @property
