@@ -44,6 +44,33 @@ class Parser(argparse.ArgumentParser):
         sentence = message[:1].upper() + message[1:]
         raise AmpscopeError(f"{sentence.rstrip('.')}. Try `{self.prog} --help`.", 2)
 
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Parses `argv`. An argument with `nargs=REMAINDER` is a command to run: own options end at its first
+        word, at `-m`, `-c` or `-`, or at `--`, and everything from there belongs to it, options too."""
+        command = [action for action in self._actions if action.nargs == argparse.REMAINDER]
+        if not command:
+            return self.parse_args(argv)
+        end = self._end_of_options(argv)
+        args = self.parse_args(argv[:end])
+        setattr(args, command[0].dest, list(argv[end + 1 :] if argv[end : end + 1] == ["--"] else argv[end:]))
+        return args
+
+    def _end_of_options(self, argv: Sequence[str]) -> int:
+        index = 0
+        while index < len(argv):
+            word = argv[index]
+            if word in ("--", "-", "-m", "-c") or not word.startswith("-"):
+                return index
+            # `-fo DIR`: in a cluster of short options the last one may take the next word.
+            last = word if word.startswith("--") or len(word) == 2 else self._last_of_cluster(word)
+            action = self._option_string_actions.get(last)
+            index += 2 if action is not None and action.nargs != 0 else 1
+        return len(argv)
+
+    def _last_of_cluster(self, word: str) -> str:
+        flags = [self._option_string_actions.get(f"-{letter}") for letter in word[1:-1]]
+        return f"-{word[-1]}" if all(flag is not None and flag.nargs == 0 for flag in flags) else ""
+
 
 def load(name: str) -> CommandLike:
     """The command `name`, imported now."""
@@ -71,6 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AmpscopeError as error:
         print(f"[ampscope] error: {error}", file=sys.stderr)
         return error.exit_code
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except BrokenPipeError:
         # The reader (head, less) has left: no traceback, also not from the flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -83,7 +112,7 @@ def _dispatch(argv: list[str]) -> int:
     name = argv[0] if argv else "--help"
     if name in dict(COMMANDS):
         command = load(name)
-        return command.run(parser_of(name, command).parse_args(argv[1:]))
+        return command.run(parser_of(name, command).parse(argv[1:]))
     if name in ("-h", "--help", "help"):
         print(_overview())
         return 0
