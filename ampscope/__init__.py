@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False  # what typing.TYPE_CHECKING is, without the cost of importing typing
 
 if TYPE_CHECKING:
     from ampscope.diagnose import diagnose as diagnose
