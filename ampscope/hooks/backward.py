@@ -1,0 +1,135 @@
+"""The one seam through which `Tensor.backward`, `autograd.backward` and `autograd.grad` pass: phases, losses,
+whether each root is scaled, and which parameters each backward fed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import torch
+
+from ampscope.hooks.collector import Collector, shortened
+from ampscope.hooks.modules import short_dtype
+from ampscope.hooks.parameters import Parameters
+from ampscope.hooks.patches import Call
+from ampscope.hooks.quiet import quiet
+from ampscope.hooks.scaledness import RootState, mark_penalty, root_state
+
+MAX_NAMES = 64
+
+
+class Backward(Collector):
+    """Wraps `torch.autograd._engine_run_backward`, which the package looks up at each call."""
+
+    name = "backward"
+
+    def __init__(self, session: Any, parameters: Parameters, scales: Any) -> None:
+        super().__init__(session)
+        self._parameters = parameters
+        self._scales = scales
+        self._listeners: list[Any] = []
+
+    def install(self) -> None:
+        self.wrap(torch.autograd, "_engine_run_backward", self._before, self._after)
+
+    def listen(self, listener: Any) -> None:
+        """`listener()` is called after each outermost backward, while the gradients are fresh."""
+        self._listeners.append(listener)
+
+    def _before(self, call: Call) -> Any:
+        if torch._C._current_graph_task_id() != -1:
+            return None
+        session = self.session
+        session.trains()
+        session.backward_begins()
+        self._parameters.backward_begins()
+        roots = [t for t in call.argument(0, "t_outputs", ()) if isinstance(t, torch.Tensor)]
+        scales = self._scales()
+        with quiet():
+            states = [root_state(root, scales) for root in roots]
+        state = _combine(states)
+        create_graph = bool(call.argument(3, "create_graph", False))
+        is_grad = not call.kwargs.get("accumulate_grad", False)
+        row = session.call_row(
+            "autograd.grad" if is_grad else "backward",
+            phase="backward",
+            scaled=state.scaled,
+            dtype=short_dtype(roots[0]) if roots else None,
+            detail=_detail(create_graph, state.penalty, call),
+        )
+        if not is_grad:
+            for root, one in zip(roots, states, strict=True):
+                self._read_loss(root, one, scales, row)
+        session.in_backward += 1
+        session.backward_scaled = state.scaled
+        return row, is_grad, create_graph, time.perf_counter()
+
+    def _read_loss(self, root: torch.Tensor, state: RootState, scales: tuple[float, ...], row: Any) -> None:
+        segment = self.session.segment
+        segment.loss_dtype = short_dtype(root)
+        if state.loss is not None:
+            segment.loss_dtype = state.loss.dtype
+            state.loss.deliver_to(segment, row)
+            return
+        if root.numel() != 1:
+            return
+        divisor = scales[0] if state.scaled == "scaled" and scales else 1.0
+
+        def receive(value: float) -> None:
+            row["value"] = value / divisor
+            segment.losses.append(value / divisor)
+            if value - value != 0.0:
+                segment.nonfinite_forward = True
+
+        self.session.deferred.put(root, receive)
+
+    def _after(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
+        if token is None:
+            return
+        row, is_grad, create_graph, began = token
+        session = self.session
+        session.in_backward -= 1
+        segment = session.segment
+        session.last_backward_end = time.perf_counter()
+        segment.spent["backward"] += session.last_backward_end - began
+        if error is not None:
+            row["error"] = type(error).__name__
+            row["message"] = shortened(str(error))
+        if is_grad:
+            if create_graph and row["scaled"] in ("scaled", "mixed") and result is not None:
+                for tensor in result:
+                    if isinstance(tensor, torch.Tensor):
+                        mark_penalty(tensor)
+            return
+        fed, owners = self._parameters.backward_ends(row["scaled"])
+        row["params"], row["n_params"] = fed[:MAX_NAMES], len(fed)
+        row["target"] = ",".join(owners) or None
+        if error is None:
+            segment.micro += 1
+            for listener in self._listeners:
+                listener()
+
+
+def _combine(states: list[RootState]) -> RootState:
+    kinds = {state.scaled for state in states}
+    penalty = any(state.penalty for state in states)
+    if not kinds:
+        return RootState("unknown")
+    if len(kinds) == 1:
+        return RootState(kinds.pop(), penalty)
+    return RootState("unknown" if "unknown" in kinds else "mixed", penalty)
+
+
+def _detail(create_graph: bool, penalty: bool, call: Call) -> str | None:
+    words = []
+    if create_graph:
+        words.append("create_graph")
+    if penalty:
+        words.append("penalty_on_scaled")
+    with contextlib.suppress(Exception):
+        gradients = call.argument(1, "grad_tensors", ())
+        if any(isinstance(g, torch.Tensor) and g.numel() != 1 for g in gradients):
+            words.append("gradient_given")
+    return " ".join(words) or None

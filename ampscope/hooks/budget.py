@@ -1,0 +1,112 @@
+"""Decides how much is read in each segment, so that ampscope's own time stays within its share of wall time.
+
+Knows nothing of tensors: it weighs measured cost against measured wall time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+GRACE_S = 1.0
+"""Own seconds that a run may spend before the share is enforced: without it a run of a few seconds, which is
+what most bug reports are, could not afford a single census."""
+
+CENSUS_SEGMENTS = (0, 1, 7, 31)
+"""Then every fourfold: 127, 511, ... A census costs 10 microseconds or more for each op."""
+
+PROFILE_SEGMENTS = (3, 64, 1024)
+"""On segments of their own: under a census every op time would be that of the census."""
+
+
+SPREAD = 16
+"""Samples thin out as 1/SPREAD of the index: what happens late changes slowly, and a trace stays small."""
+
+
+def is_census(index: int) -> bool:
+    """Segments 1, 2, 8, 32, 128, 512, ... counted from one."""
+    if index in CENSUS_SEGMENTS:
+        return True
+    power = 127
+    while power < index:
+        power = power * 4 + 3
+    return power == index
+
+
+def is_milestone(index: int) -> bool:
+    """Segments 1, 2, 4, 8, ... counted from one: read at the range level whatever the budget says, which costs
+    a logarithm of the run."""
+    return (index + 1) & index == 0
+
+
+@dataclass
+class Budget:
+    """`share` is a fraction of wall time. `every` fixes the interval of the range level instead."""
+
+    share: float
+    every: int | None = None
+    level: str = "watch"
+    window: tuple[int, int | None] | None = None
+    spent_s: float = 0.0
+    last_cost: dict[str, float] = field(default_factory=dict)
+    last_sampled: int = -1
+    why: str = ""
+    cycle_left: int = 0
+
+    def charge(self, level: str, own_s: float) -> None:
+        """Book what a finished segment cost at its level."""
+        self.spent_s += own_s
+        self.last_cost[level] = own_s
+
+    def choose(self, index: int, wall_s: float, optimizers: int, next_step: int) -> str:
+        """The level of segment `index`: pulse, range, census or profile. Sets `why`."""
+        if self.level == "pulse":
+            self.why = "level pulse"
+            return "pulse"
+        if self.window is not None and not self._in_window(next_step):
+            self.why = "outside --steps"
+            return "pulse"
+        if self.cycle_left > 0 and self.last_level != "pulse":
+            self.cycle_left -= 1
+            self.why = "same cycle of optimizers"
+            return self.last_level
+        level = self._wanted(index, wall_s)
+        self.last_level = level
+        if level != "pulse":
+            self.last_sampled = index
+            self.cycle_left = max(0, optimizers - 1)
+        return level
+
+    last_level: str = "pulse"
+
+    def _in_window(self, step: int) -> bool:
+        assert self.window is not None
+        first, last = self.window
+        return step >= first and (last is None or step < last)
+
+    def _wanted(self, index: int, wall_s: float) -> str:
+        credit = GRACE_S + self.share * wall_s - self.spent_s
+        if self.level in ("census", "watch") and is_census(index):
+            cost = self.last_cost.get("census", 0.0)
+            if index < 2 or cost <= credit:
+                self.why = "census schedule"
+                return "census"
+        if self.level in ("census", "watch") and index in PROFILE_SEGMENTS and credit > 0.0:
+            self.why = "profile schedule"
+            return "profile"
+        if self.every is not None:
+            self.why = f"--every {self.every}"
+            return "range" if index % self.every == 0 else "pulse"
+        if is_milestone(index):
+            self.why = "milestone"
+            return "range"
+        cost = self.last_cost.get("range", self.last_cost.get("census", 0.0))
+        spread = max(1, index // SPREAD)
+        if index - self.last_sampled >= spread and cost <= credit:
+            self.why = f"budget: {credit:.3g} s in hand, {cost:.3g} s needed"
+            return "range"
+        self.why = f"budget: {credit:.3g} s in hand, {cost:.3g} s needed"
+        return "pulse"
+
+    def allows(self, seconds: float, wall_s: float) -> bool:
+        """Whether `seconds` more are in hand now."""
+        return GRACE_S + self.share * wall_s - self.spent_s >= seconds

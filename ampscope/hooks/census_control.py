@@ -1,0 +1,146 @@
+"""When the dispatch modes run: the census by schedule, the op profile on segments of its own, the watch when armed.
+
+Decides and books; what they record is theirs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ampscope.hooks.census import Census
+from ampscope.hooks.clock import Segment
+from ampscope.hooks.collector import Collector
+from ampscope.hooks.profiler import OpProfile
+from ampscope.hooks.watch import Watch
+
+CONSECUTIVE_SKIPS = 6
+"""The normal scale search from 65536 rarely needs more, and only backward-only overflow is excused in it."""
+
+SKIPS_AFTER_WARMUP = 2
+"""Once steps have succeeded, a second skip in a row is not the overflow that follows a growth."""
+
+WATCH_SEGMENTS = 40
+"""Segments under watch without a catch, after which it is given up until something new happens."""
+
+WATCH_SECONDS = 5.0
+"""Own time that all watching of a run may cost beyond the budget."""
+
+
+class CensusControl(Collector):
+    """Starts at most one mode per segment."""
+
+    name = "census"
+
+    def __init__(self, session: Any) -> None:
+        super().__init__(session)
+        self._census = Census(session)
+        self._watch = Watch(session)
+        self._profile = OpProfile()
+        self._running: Any = None
+        self._waiting = ""
+        self._armed = False
+        self._watched = 0
+        self._watch_s = 0.0
+        self._skips = 0
+        self._good = False
+
+    def install(self) -> None:
+        if self.session.settings.watch and self.session.settings.level == "watch":
+            self._arm("--watch")
+
+    def remove(self) -> None:
+        if self._running is not None:
+            self._running.stop()
+            self._running = None
+        super().remove()
+
+    # -- arming ---------------------------------------------------------------------------------------------------
+
+    def _arm(self, why: str) -> None:
+        if self._armed or self.session.settings.level != "watch":
+            return
+        self._armed = True
+        self._watched = 0
+        self.session.emit(
+            "events",
+            phase="other",
+            t=self.session.clock.now(),
+            event="watch_armed",
+            level="info",
+            subject="watch",
+            message=f"The watch is armed: {why}.",
+        )
+
+    def _judge(self, segment: Segment) -> None:
+        """Arm on what the ended segment showed."""
+        row = segment.step_row
+        outcome = row["outcome"] if row is not None else segment.outcome
+        if segment.nonfinite_forward:
+            self._arm("a root output or a loss was not finite")
+        if outcome == "skipped":
+            self._skips += 1
+            if self._skips >= (SKIPS_AFTER_WARMUP if self._good else CONSECUTIVE_SKIPS):
+                self._arm(f"{self._skips} optimizer steps in a row were skipped")
+        elif outcome == "stepped":
+            self._skips = 0
+            self._good = True
+
+    # -- segments -------------------------------------------------------------------------------------------------
+
+    def segment_start(self, segment: Segment) -> None:
+        wanted = segment.level if segment.level in ("census", "profile") else ""
+        if self._armed and wanted != "census":
+            wanted = "watch"
+        self._waiting = wanted
+        # Before the first segment's work lies the construction of the model: nothing to learn there.
+        if segment.index > 0 and wanted != "profile":
+            self._begin(wanted)
+
+    def work_begins(self) -> None:
+        self._begin(self._waiting)
+
+    def _begin(self, wanted: str) -> None:
+        if self._running is not None or not wanted or torch.compiler.is_compiling():
+            return
+        self._waiting = ""
+        self._running = {"census": self._census, "profile": self._profile, "watch": self._watch}[wanted]
+        self._running.start()
+        if wanted == "watch":
+            self.session.segment.level = "watch"
+
+    def segment_end(self, segment: Segment) -> None:
+        running, self._running = self._running, None
+        self._waiting = ""
+        if running is not None:
+            table = "kernels" if running is self._profile else "ops"
+            for row in running.stop():
+                self.session.emit(table, **row)
+            if running is self._watch:
+                self._after_watch(segment)
+        self._judge(segment)
+
+    def _after_watch(self, segment: Segment) -> None:
+        self._watched += 1
+        self._watch_s += segment.own_s
+        if self._watch.caught:
+            self._disarm("watch_caught", "The watch caught the first op that made a non-finite value.")
+        elif self._watched >= WATCH_SEGMENTS or (
+            self._watch_s > WATCH_SECONDS
+            and not self.session.budget.allows(segment.own_s, self.session.clock.now())
+        ):
+            self._disarm("note", f"The watch saw {self._watched} segments and caught nothing.")
+
+    def _disarm(self, event: str, message: str) -> None:
+        self._armed = False
+        self._skips = 0
+        self.session.emit(
+            "events",
+            phase="other",
+            t=self.session.clock.now(),
+            event=event,
+            level="info",
+            subject="watch",
+            message=message,
+        )

@@ -1,0 +1,120 @@
+"""What all collectors share: their place in the session, the guard that makes them fail open, and their ledger."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from ampscope.hooks.clock import Segment
+from ampscope.hooks.patches import After, Before, Call, Patches
+
+if TYPE_CHECKING:
+    from ampscope.hooks.session import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Collector:
+    """Installs hooks, turns what they see into rows of the session, and removes them.
+
+    Every entry from user code goes through `guarded` (or `wrap`, which guards): an exception of ours switches
+    the collector off and training goes on. The guard also keeps the collector's share of the ledger.
+    """
+
+    name = "collector"
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.patches = Patches()
+        self.dead = False
+        self.host_s = 0.0
+        self.calls = 0
+        self.elements = 0
+
+    def install(self) -> None:
+        """Place the hooks."""
+
+    def remove(self) -> None:
+        """Take the hooks away again."""
+        self.patches.remove()
+
+    def segment_start(self, segment: Segment) -> None:
+        """A segment begins; `segment.level` says how much is wanted of it."""
+
+    def new_root(self, root: torch.nn.Module) -> None:
+        """A root module runs forward for the first time; its names are known."""
+
+    def work_begins(self) -> None:
+        """The first forward or backward of the segment."""
+
+    def segment_end(self, segment: Segment) -> None:
+        """A segment ends; its rows are stamped and sent when all collectors have returned."""
+
+    def guarded(self, function: F) -> F:
+        """`function`, so that an error in it ends this collector and not the training run."""
+        own = self
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if own.dead:
+                return None
+            session = own.session
+            outer, session.nested_s = session.nested_s, 0.0
+            began = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                session.fail(own, error)
+                return None
+            finally:
+                spent = time.perf_counter() - began
+                # What other collectors did inside this call is booked as theirs.
+                own.host_s += spent - session.nested_s
+                own.calls += 1
+                if outer is None:
+                    session.nested_s = None
+                    session.segment.own_s += spent
+                else:
+                    session.nested_s = outer + spent
+
+        return call  # type: ignore[return-value]
+
+    def wrap(
+        self,
+        owner: Any,
+        name: str,
+        before: Before | None = None,
+        after: After | None = None,
+        *,
+        aliases: tuple[Any, ...] = (),
+    ) -> None:
+        """Observe a torch function; `before` and `after` are guarded here."""
+        self.patches.wrap(
+            owner,
+            name,
+            self.guarded(before or _no_token),
+            self.guarded(after or _no_after),
+            aliases=aliases,
+        )
+
+
+def _no_token(call: Call) -> None:
+    return None
+
+
+def _no_after(call: Call, token: Any, result: Any, error: BaseException | None) -> None:
+    return None
+
+
+def shortened(text: str, limit: int = 400) -> str:
+    """One line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def traceback_of(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """The triple that `traceback` functions take."""
+    return type(error), error, error.__traceback__

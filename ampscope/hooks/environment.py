@@ -1,0 +1,96 @@
+"""What this process runs on: versions, processor and devices. Initialises no device."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+from importlib import metadata
+
+import torch
+
+from ampscope.trace.records import DeviceInfo, ProcessInfo
+from ampscope.trace.runinfo import utc_now
+
+_PACKAGES = ("torch", "numpy", "accelerate", "lightning", "transformers", "deepspeed", "triton")
+
+
+def process_info(rank: int) -> ProcessInfo:
+    """The process, as its trace describes it; `proc` and `end` are filled in by the trace."""
+    main = sys.modules.get("__main__")
+    script = getattr(main, "__file__", None) or (sys.argv[0] if sys.argv else "")
+    return ProcessInfo(
+        rank=rank,
+        proc=0,
+        pid=os.getpid(),
+        script=script,
+        python=platform.python_version(),
+        torch=torch.__version__,
+        platform=platform.platform(),
+        cpu_model=_cpu_model(),
+        cpu_capability=torch.backends.cpu.get_cpu_capability(),
+        bf16_native=native_support("bf16"),
+        fp16_native=native_support("fp16"),
+        devices=_devices(),
+        num_threads=torch.get_num_threads(),
+        start=utc_now(),
+        end=None,
+        state="live",
+        versions=_versions(),
+    )
+
+
+def native_support(kind: str) -> bool:
+    """Whether the device that this process trains on computes matmuls in bf16 or fp16 in hardware.
+
+    CUDA: fp16 from compute capability 7.0, bf16 from 8.0. CPU: what oneDNN and the instruction set report.
+    """
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        major, _ = torch.cuda.get_device_capability()
+        return major >= (8 if kind == "bf16" else 7)
+    if platform.system() == "Darwin" and platform.machine() == "arm64":
+        return True
+    probes = {
+        "bf16": ("_is_avx512_bf16_supported", "_is_amx_tile_supported"),
+        "fp16": ("_is_amx_fp16_supported", "_is_avx512_fp16_supported"),
+    }
+    for probe in probes[kind]:
+        with contextlib.suppress(Exception):
+            if getattr(torch.cpu, probe)():
+                return True
+    return False
+
+
+def _devices() -> tuple[DeviceInfo, ...]:
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return ()
+    found = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        found.append(
+            DeviceInfo(
+                name=properties.name,
+                type="cuda",
+                capability=f"{properties.major}.{properties.minor}",
+                memory=properties.total_memory,
+            )
+        )
+    return tuple(found)
+
+
+def _cpu_model() -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        if package in sys.modules or package == "torch":
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                found[package] = metadata.version(package)
+    return found

@@ -1,0 +1,116 @@
+"""Builds the session of this process: from the environment when `ampscope run` started it, or for a Recorder."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing.process
+import os
+import sys
+from typing import Any
+
+from ampscope.hooks.api_calls import ApiCalls
+from ampscope.hooks.backward import Backward
+from ampscope.hooks.blame import Blame
+from ampscope.hooks.census_control import CensusControl
+from ampscope.hooks.edits import GradEdits
+from ampscope.hooks.exceptions import Exceptions
+from ampscope.hooks.ledger import Ledger
+from ampscope.hooks.modules import Modules
+from ampscope.hooks.optimizers import Optimizers
+from ampscope.hooks.parameters import Parameters
+from ampscope.hooks.ranges import Ranges
+from ampscope.hooks.scaler import Scaler
+from ampscope.hooks.session import Session
+from ampscope.hooks.settings import Settings
+from ampscope.hooks.updates import Updates
+
+_current: Session | None = None
+_fork_hook = False
+
+
+def current() -> Session | None:
+    """The session of this process, if one records."""
+    return _current
+
+
+def install_from_environment() -> None:
+    """Start recording if `ampscope run` asked for it. Idempotent: torch may be imported more than once."""
+    if _current is not None:
+        return
+    settings = Settings.from_env()
+    if settings is not None:
+        start(settings, failed_at_exit=True)
+
+
+def start(settings: Settings, failed_at_exit: bool = False) -> Session:
+    """Install a session. Raises RuntimeError when one records already."""
+    global _current, _fork_hook
+    if _current is not None:
+        raise RuntimeError("ampscope records this process already: end the other Recorder first.")
+    session = Session(settings)
+    _current = session
+    session.start(_collectors(session))
+    atexit.register(stop, session)
+    if multiprocessing.process.parent_process() is not None:
+        # Children of multiprocessing leave by os._exit, after their finalizers and without atexit.
+        from multiprocessing import util
+
+        util.Finalize(None, stop, args=(session,), exitpriority=100)
+    if not _fork_hook:
+        _fork_hook = True
+        os.register_at_fork(after_in_child=_after_fork)
+    return session
+
+
+def stop(session: Session) -> None:
+    """Remove the hooks and write what is left. Never raises."""
+    global _current
+    if _current is session:
+        _current = None
+    with contextlib.suppress(ValueError):
+        atexit.unregister(stop)
+    try:
+        session.close()
+    except Exception as error:
+        if session.settings.strict:
+            raise
+        print(f"[ampscope] could not finish the trace: {error}", file=sys.stderr)
+
+
+def _collectors(session: Session) -> list[Any]:
+    """In the order in which segments are opened and closed: readers before the clock's own rows."""
+    parameters = Parameters(session)
+    session.parameters = parameters
+    optimizers = Optimizers(session, parameters)
+    scaler = Scaler(session, optimizers)
+    ranges = Ranges(session, parameters, scaler.scales)
+    updates = Updates(session)
+    blame = Blame(session)
+    api = ApiCalls(session, parameters)
+    backward = Backward(session, parameters, scaler.scales)
+    exceptions = Exceptions(session)
+    edits = GradEdits(session, parameters)
+    census = CensusControl(session)
+    order: list[Any] = [exceptions, parameters, ranges, updates, blame, edits]
+    modules = Modules(session, lambda *a: ranges.on_output(*a), lambda *a: blame.on_inputs(*a))
+    scaler.listen(lambda o, n: edits.look(o, n), lambda o, n, s: blame.on_skip(o, n, s))
+    scaler.listen(lambda o, n: ranges.on_scaled_gradients(o, n), lambda o, n, s: None)
+    api.listen(lambda p, s: edits.look_at(p))
+    api.listen(lambda p, s: ranges.on_clip(p, s))
+    optimizers.listen(lambda o, n: edits.before_step(o, n), lambda o, n: None)
+    optimizers.listen(lambda o, n: ranges.before_step(o, n), lambda o, n: ranges.after_step(o, n))
+    optimizers.listen(lambda o, n: updates.before_step(o, n), lambda o, n: updates.after_step(o, n))
+    backward.listen(lambda: edits.after_backward())
+    return [*order, modules, optimizers, scaler, backward, api, census, Ledger(session)]
+
+
+def _after_fork() -> None:
+    """A forked child trains on its own account, or not at all: it starts with a session of its own."""
+    global _current
+    session, _current = _current, None
+    if session is None:
+        return
+    session.abandon()
+    with contextlib.suppress(Exception):
+        start(session.settings)

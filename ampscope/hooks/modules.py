@@ -1,0 +1,233 @@
+"""Global forward hooks: the stack of running modules, root forwards, and at sampled segments what each module saw.
+
+Never touches instances: hooks on instances would break pickling and be copied into EMA models.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from ampscope.hooks.clock import Segment
+from ampscope.hooks.collector import Collector
+from ampscope.hooks.quiet import is_quiet, quiet, readable
+from ampscope.hooks.session import autocast_dtype
+
+ROOT_SENTINELS = 8
+"""Root outputs summed per segment: a cell called at every time step is a root each time."""
+
+
+@dataclass
+class _Seen:
+    """What one module did in the current segment."""
+
+    name: str
+    module_class: str
+    order: int
+    is_root: bool
+    calls: int = 0
+    forward_s: float = 0.0
+    row: dict[str, Any] = field(default_factory=dict)
+
+
+def tensors_in(value: Any, depth: int = 0) -> list[torch.Tensor]:
+    """The tensors in nested tuples, lists, dicts and dataclass-like outputs, in order; three levels deep."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if depth >= 3:
+        return []
+    if isinstance(value, dict):
+        items: Any = value.values()
+    elif isinstance(value, (list, tuple)):
+        items = value
+    elif hasattr(value, "__dataclass_fields__"):
+        items = vars(value).values() if hasattr(value, "__dict__") else ()
+    else:
+        return []
+    return [t for item in items for t in tensors_in(item, depth + 1)]
+
+
+def short_dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+class Modules(Collector):
+    """Feeds the session's module stack and phase clock. `on_output(module, name, outputs)` is called on sampled
+    segments, `on_bad_root(module, inputs)` when a root output is not finite."""
+
+    name = "modules"
+
+    def __init__(self, session: Any, on_output: Any, on_bad_root: Any) -> None:
+        super().__init__(session)
+        self._handles: list[Any] = []
+        self._detailed = False
+        self._seen: dict[int, _Seen] = {}
+        self._began: dict[int, list[float]] = {}
+        self._strangers: set[int] = set()
+        """Modules that no root lists among its own: their names are their classes."""
+        self._sums = 0
+        self._root_began = 0.0
+        self._on_output = on_output
+        self._on_bad_root = on_bad_root
+
+    def install(self) -> None:
+        self._root_enter = self.guarded(self._root_enter_)
+        self._root_exit = self.guarded(self._root_exit_)
+        self._enter = self.guarded(self._enter_)
+        self._exit = self.guarded(self._exit_)
+        self._handles = [
+            register_module_forward_pre_hook(self._pre),
+            register_module_forward_hook(self._post, always_call=True),
+        ]
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        super().remove()
+
+    def segment_start(self, segment: Segment) -> None:
+        self._detailed = segment.level != "pulse"
+        self._seen.clear()
+        self._began.clear()
+        self._sums = 0
+
+    # -- hooks: first what every call pays --------------------------------------------------------------------
+
+    def _pre(self, module: torch.nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling() or self.dead or is_quiet():
+            return
+        stack = self.session.modules
+        if not stack:
+            self._root_enter(module, args)
+        stack.append(module)
+        if self._detailed:
+            self._enter(module, args)
+
+    def _post(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling() or self.dead or is_quiet():
+            return
+        stack = self.session.modules
+        # A recompute that stopped early or a forward that raised leaves modules behind: drop them here.
+        while stack and stack.pop() is not module:
+            pass
+        if self._detailed:
+            self._exit(module, args, output, not stack)
+        if not stack:
+            self._root_exit(module, args, output)
+
+    # -- roots --------------------------------------------------------------------------------------------------
+
+    def _root_enter_(self, module: torch.nn.Module, args: Any) -> None:
+        session = self.session
+        if torch._C._current_graph_task_id() != -1:
+            return
+        session.saw_amp = True
+        if session.names.add_root(module):
+            session.new_root(module)
+        if not torch.is_grad_enabled():
+            return
+        self._root_began = time.perf_counter()
+        session.work_begins()
+        tensors = tensors_in(args)
+        device = tensors[0].device.type if tensors else None
+        kind, dtype = autocast_dtype(device)
+        segment = session.segment
+        segment.autocast_device, segment.autocast_dtype = kind, dtype
+
+    def _root_exit_(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        session = self.session
+        if not torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1:
+            return
+        segment = session.segment
+        if self._root_began:
+            segment.spent["forward"] += time.perf_counter() - self._root_began
+            self._root_began = 0.0
+        if self._sums >= ROOT_SENTINELS:
+            return
+        for tensor in tensors_in(output)[:2]:
+            if tensor.is_floating_point() and tensor.requires_grad:
+                self._sums += 1
+                self._sentinel(tensor, segment)
+        if segment.nonfinite_forward or session.alarmed:
+            self._on_bad_root(module, tensors_in(args))
+
+    def _sentinel(self, tensor: torch.Tensor, segment: Segment) -> None:
+        with quiet():
+            source = readable(tensor)
+            if source is None:
+                return
+            total = torch.sum(source.detach(), dtype=torch.float32)
+
+        def receive(value: float) -> None:
+            segment.root_sum = value
+            if value - value != 0.0:
+                segment.nonfinite_forward = True
+
+        self.session.deferred.put(total, receive)
+
+    # -- sampled segments ---------------------------------------------------------------------------------------
+
+    def _enter_(self, module: torch.nn.Module, args: Any) -> None:
+        key = id(module)
+        names = self.session.names
+        if len(self.session.modules) > 1 and key not in self._strangers and not names.knows(module):
+            names.relearn(self.session.modules[0])
+            if not names.knows(module):
+                self._strangers.add(key)
+        seen = self._seen.get(key)
+        if seen is None:
+            seen = self._seen[key] = _Seen(
+                name=names.module(module),
+                module_class=type(module).__qualname__,
+                order=len(self._seen),
+                is_root=len(self.session.modules) == 1,
+            )
+        seen.calls += 1
+        self._began.setdefault(key, []).append(time.perf_counter())
+
+    def _exit_(self, module: torch.nn.Module, args: Any, output: Any, is_root: bool) -> None:
+        key = id(module)
+        seen = self._seen.get(key)
+        began = self._began.get(key)
+        if seen is None or not began:
+            return
+        seen.forward_s += time.perf_counter() - began.pop()
+        leaf = next(module.children(), None) is None
+        if not leaf and not is_root:
+            return
+        inputs = tensors_in(args)
+        outputs = tensors_in(output)
+        device = inputs[0].device.type if inputs else None
+        seen.row = {
+            "in_dtypes": [short_dtype(t) for t in inputs if t.is_floating_point()],
+            "out_dtypes": [short_dtype(t) for t in outputs if t.is_floating_point()],
+            "in_devices": sorted({t.device.type for t in inputs}),
+            "param_dtypes": [short_dtype(p) for p in module._parameters.values() if p is not None],
+            "autocast_dtype": autocast_dtype(device)[1],
+            "grad_enabled": torch.is_grad_enabled(),
+            "training": module.training,
+            "thread_main": threading.get_ident() == self.session.thread,
+        }
+        if leaf or is_root:
+            self._on_output(module, seen.name, outputs)
+
+    def segment_end(self, segment: Segment) -> None:
+        for seen in self._seen.values():
+            if seen.row:
+                self.session.emit(
+                    "modules",
+                    phase="forward",
+                    name=seen.name,
+                    class_name=seen.module_class,
+                    is_root=seen.is_root,
+                    order=seen.order,
+                    calls=seen.calls,
+                    forward_s=seen.forward_s,
+                    **seen.row,
+                )
+        self._seen.clear()

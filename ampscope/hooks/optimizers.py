@@ -1,0 +1,200 @@
+"""Optimizers: construction, steps by torch's global step hooks, and what each holds. Ends the segments of a run
+without a GradScaler; with one, the scaler's collector does, because only it knows of skipped steps.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from ampscope.hooks.collector import Collector, shortened
+from ampscope.hooks.modules import short_dtype
+from ampscope.hooks.parameters import Parameters
+from ampscope.hooks.patches import Call
+
+
+class Optimizers(Collector):
+    """`before_step` and `after_step` listeners get the optimizer and its name, around every outermost step."""
+
+    name = "optimizers"
+
+    def __init__(self, session: Any, parameters: Parameters) -> None:
+        super().__init__(session)
+        self.parameters = parameters
+        self.scaler_steps: str | None = None
+        """Optimizer whose step a GradScaler is running now."""
+        self.stepped = False
+        self._stack: list[str] = []
+        self._handles: list[Any] = []
+        self._before: list[Any] = []
+        self._after: list[Any] = []
+        self._step_began = 0.0
+        self._described: dict[str, tuple[Any, ...]] = {}
+        self._row: dict[str, Any] | None = None
+
+    def listen(self, before: Any, after: Any) -> None:
+        self._before.append(before)
+        self._after.append(after)
+
+    def install(self) -> None:
+        cls = torch.optim.Optimizer
+        self.wrap(cls, "__init__", after=self._constructed)
+        self.wrap(cls, "add_param_group", after=self._group_added)
+        self.wrap(cls, "zero_grad", before=self._zero_grad)
+        self.wrap(cls, "load_state_dict", after=self._loaded)
+        self._handles = [
+            register_optimizer_step_pre_hook(self.guarded(self._pre)),
+            register_optimizer_step_post_hook(self.guarded(self._post)),
+        ]
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        super().remove()
+
+    # -- construction and state -----------------------------------------------------------------------------------
+
+    def _constructed(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
+        if error is not None:
+            return
+        optimizer = call.args[0]
+        name = self.session.optimizers.name(optimizer)
+        self.session.clock.constructed(name)
+        self.parameters.own(optimizer, name)
+        self.session.call_row("optimizer.init", object=name, phase="other")
+
+    def _group_added(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
+        optimizer = call.args[0]
+        if error is None and hasattr(optimizer, "_zero_grad_profile_name"):
+            name = self.session.optimizers.name(optimizer)
+            self.parameters.own(optimizer, name)
+            self.session.call_row("optimizer.add_param_group", object=name, phase="other")
+
+    def _loaded(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
+        name = self.session.optimizers.name(call.args[0])
+        row = self.session.call_row("optimizer.load_state_dict", object=name, phase="other")
+        if error is not None:
+            row["error"], row["message"] = type(error).__name__, shortened(str(error))
+
+    def _zero_grad(self, call: Call) -> None:
+        optimizer = call.args[0]
+        name = self.session.optimizers.name(optimizer)
+        self.session.call_row("optimizer.zero_grad", object=name)
+        self.parameters.grad_state.pop(name, None)
+        segment = self.session.segment
+        if segment.fed and not segment.zeroed:
+            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            segment.zeroed = segment.fed.keys() <= held
+
+    # -- steps ------------------------------------------------------------------------------------------------------
+
+    def _pre(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        session = self.session
+        name = session.optimizers.name(optimizer)
+        if name in self._stack:
+            # Its last step raised, and torch calls no post hook then.
+            self._stack.clear()
+            session.in_optimizer = 0
+        self._stack.append(name)
+        session.in_optimizer += 1
+        if len(self._stack) > 1:
+            return
+        session.trains()
+        session.work_begins()
+        self.parameters.own(optimizer, name)
+        self._row = session.call_row(
+            "optimizer.step",
+            object=name,
+            phase="optimizer",
+            scaled=self.parameters.grad_state.get(name),
+            detail="via_scaler" if self.scaler_steps == name else None,
+        )
+        lr = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
+        session.segment.lr = float(lr) if isinstance(lr, (int, float)) else _host_float(lr)
+        self.describe(optimizer, name)
+        for listener in self._before:
+            listener(optimizer, name)
+        self._step_began = time.perf_counter()
+        if session.last_backward_end:
+            session.segment.spent["unscale"] += max(0.0, self._step_began - session.last_backward_end)
+
+    def _post(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        session = self.session
+        name = session.optimizers.name(optimizer)
+        if name not in self._stack:
+            return
+        outermost = self._stack[0]
+        while self._stack and self._stack.pop() != name:
+            pass
+        session.in_optimizer = len(self._stack)
+        if self._stack or outermost != name:
+            return
+        session.segment.spent["optimizer"] += time.perf_counter() - self._step_began
+        self.stepped = True
+        for listener in self._after:
+            listener(optimizer, name)
+        if self.scaler_steps is None:
+            self.finish(name, "stepped")
+
+    def finish(self, name: str, outcome: str) -> None:
+        """End the segment of this optimizer."""
+        self.parameters.grad_state.pop(name, None)
+        self.session.end_segment(outcome, name)
+
+    def abort(self) -> None:
+        """A step raised: forget it."""
+        self._stack.clear()
+        self.session.in_optimizer = 0
+
+    # -- parameters -------------------------------------------------------------------------------------------------
+
+    def describe(self, optimizer: torch.optim.Optimizer, name: str) -> None:
+        """Emit `params` rows when the optimizer first steps, and again when a dtype or a group changed."""
+        described = tuple(
+            (id(p), p.dtype, p.grad is None, len(optimizer.state.get(p, ())))
+            for group in optimizer.param_groups
+            for p in group["params"]
+        )
+        if self._described.get(name) == described:
+            return
+        self._described[name] = described
+        for index, group in enumerate(optimizer.param_groups):
+            for param in group["params"]:
+                self._describe_one(optimizer, name, index, group, param)
+
+    def _describe_one(self, optimizer: Any, name: str, index: int, group: Any, param: torch.Tensor) -> None:
+        found = self.session.names.param(param)
+        state = optimizer.state.get(param, {})
+        eps = group.get("eps")
+        self.session.emit(
+            "params",
+            phase="optimizer",
+            name=found[0] if found else "?",
+            module=found[1] if found else None,
+            dtype=short_dtype(param),
+            shape="x".join(str(n) for n in param.shape),
+            numel=param.numel(),
+            device=param.device.type,
+            requires_grad=param.requires_grad,
+            owner=name,
+            group=index,
+            in_model=self.session.names.in_model(param),
+            got_grad=param.grad is not None,
+            state_dtypes=[
+                f"{key}={short_dtype(value)}"
+                for key, value in state.items()
+                if isinstance(value, torch.Tensor) and value.dim() > 0
+            ],
+            eps=float(eps) if isinstance(eps, (int, float)) else None,
+            betas=[float(b) for b in group.get("betas", ()) if isinstance(b, (int, float))] or None,
+        )
+
+
+def _host_float(value: Any) -> float | None:
+    """A learning rate held in a CPU tensor; one on a device would need a synchronisation."""
+    if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.numel() == 1:
+        return float(value.detach())
+    return None

@@ -1,0 +1,114 @@
+"""Whether a backward root carries the loss scale: a walk over the autograd graph for the marks that
+`GradScaler.scale` left, and for multiplications by the scale itself. Reads the graph, never changes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+SCALED_MARK = "ampscope.scaled"
+PENALTY_MARK = "ampscope.grad_of_scaled"
+MAX_NODES = 5000
+"""Beyond this the answer is unknown. A sum of a few hundred losses stays far below it."""
+
+
+@dataclass(frozen=True)
+class RootState:
+    """`scaled` is scaled, unscaled, mixed or unknown. `penalty`: gradients of a scaled output reach the root
+    without a multiplication or division by the scale on the way."""
+
+    scaled: str
+    penalty: bool = False
+    loss: Any = None
+    """What `mark_scaled` was given for the root itself, if the root is a direct result of `scale`."""
+
+
+def mark_scaled(tensor: torch.Tensor, loss: Any) -> None:
+    """Mark a result of `GradScaler.scale`. The mark lives in the graph and is freed with it."""
+    node: Any = tensor.grad_fn
+    if node is not None:
+        node.metadata[SCALED_MARK] = loss
+
+
+def mark_penalty(tensor: torch.Tensor) -> None:
+    """Mark a result of `autograd.grad(..., create_graph=True)` taken of a scaled output."""
+    node: Any = tensor.grad_fn
+    if node is not None:
+        node.metadata[PENALTY_MARK] = True
+
+
+def root_state(root: torch.Tensor, scales: tuple[float, ...]) -> RootState:
+    """Walk the graph of one backward root. `scales` are the loss scales in force (empty: no scaler is enabled)."""
+    first: Any = root.grad_fn
+    if first is None:
+        return RootState("unscaled")
+    mark = first.metadata.get(SCALED_MARK)
+    if mark is not None:
+        return RootState("scaled", loss=mark)
+    if not scales:
+        return RootState("unscaled")
+    return _walk(first, scales)
+
+
+def _walk(first: Any, scales: tuple[float, ...]) -> RootState:
+    seen = {first}
+    stack = [first]
+    scaled = unscaled = penalty = False
+    while stack:
+        node = stack.pop()
+        metadata = node.metadata
+        if SCALED_MARK in metadata or _is_scale_product(node, scales):
+            scaled = True
+            continue
+        if PENALTY_MARK in metadata:
+            penalty = True
+        if _divides_by_scale(node, scales):
+            continue
+        children = [child for child, _ in node.next_functions if child is not None]
+        if not children and type(node).__name__ == "AccumulateGrad":
+            unscaled = True
+        for child in children:
+            if child not in seen:
+                if len(seen) >= MAX_NODES:
+                    return RootState("mixed" if scaled and unscaled else "unknown", penalty)
+                seen.add(child)
+                stack.append(child)
+    if scaled and unscaled:
+        return RootState("mixed", penalty)
+    return RootState("scaled" if scaled else "unscaled", penalty)
+
+
+def _saved_scalar(node: Any) -> float | None:
+    other = getattr(node, "_saved_other", None)
+    if isinstance(other, (int, float)):
+        return float(other)
+    if isinstance(other, torch.Tensor) and other.numel() == 1 and other.device.type == "cpu":
+        return float(other.detach())
+    return None
+
+
+def _is_scale_product(node: Any, scales: tuple[float, ...]) -> bool:
+    """`loss * scaler.get_scale()` or `loss / (1 / scale)`, by hand."""
+    kind = type(node).__name__
+    if kind not in ("MulBackward0", "DivBackward0"):
+        return False
+    value = _saved_scalar(node)
+    if value is None or value == 0.0:
+        return False
+    factor = value if kind == "MulBackward0" else 1.0 / value
+    return any(scale != 1.0 and abs(factor - scale) <= 1e-6 * scale for scale in scales)
+
+
+def _divides_by_scale(node: Any, scales: tuple[float, ...]) -> bool:
+    """A multiplication by 1/scale: the documented recipe of a gradient penalty; the path is unscaled again."""
+    kind = type(node).__name__
+    if kind not in ("MulBackward0", "DivBackward0"):
+        return False
+    value = _saved_scalar(node)
+    if value is None or value == 0.0:
+        return False
+    factor = 1.0 / value if kind == "MulBackward0" else value
+    return any(scale != 1.0 and abs(factor - scale) <= 1e-6 * scale for scale in scales)

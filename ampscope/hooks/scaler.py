@@ -1,0 +1,291 @@
+"""GradScaler: the scale in force, found_inf per optimizer, skipped steps and the growth tracker, read around its
+methods. Ends the segment of a scaled step; changes nothing of the scaler's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ampscope.hooks.collector import Collector, shortened
+from ampscope.hooks.modules import short_dtype, tensors_in
+from ampscope.hooks.optimizers import Optimizers
+from ampscope.hooks.patches import Call
+from ampscope.hooks.scaledness import mark_scaled
+
+
+class ScaledLoss:
+    """The value of a loss before scaling, delivered to the segments whose backward starts from it."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+        self._value: float | None = None
+        self._targets: list[tuple[Any, Any]] = []
+
+    def receive(self, value: float) -> None:
+        self._value = value
+        targets, self._targets = self._targets, []
+        for segment, row in targets:
+            self.deliver_to(segment, row)
+
+    def deliver_to(self, segment: Any, row: Any) -> None:
+        if self._value is None:
+            self._targets.append((segment, row))
+            return
+        row["value"] = self._value
+        segment.losses.append(self._value)
+        if self._value - self._value != 0.0:
+            segment.nonfinite_forward = True
+
+
+class Scaler(Collector):
+    """`on_scaled_gradients(optimizer, name)` is called while the gradients still carry the scale, before
+    `unscale_` or `step` takes it out; `on_skip(optimizer, name, scale)` after a step was skipped."""
+
+    name = "scaler"
+
+    def __init__(self, session: Any, optimizers: Optimizers) -> None:
+        super().__init__(session)
+        self.optimizers = optimizers
+        self._scales: dict[str, float] = {}
+        self._open_rows: dict[str, list[dict[str, Any]]] = {}
+        self._scaled_listeners: list[Any] = []
+        self._skip_listeners: list[Any] = []
+        self._unscaled: set[tuple[str, str]] = set()
+
+    def listen(self, scaled: Any, skipped: Any) -> None:
+        self._scaled_listeners.append(scaled)
+        self._skip_listeners.append(skipped)
+
+    def scales(self) -> tuple[float, ...]:
+        """The loss scales in force of the enabled scalers seen so far."""
+        return tuple(self._scales.values())
+
+    def install(self) -> None:
+        cls = torch.amp.GradScaler
+        self.wrap(cls, "__init__", after=self._constructed)
+        self.wrap(cls, "scale", after=self._scale)
+        self.wrap(cls, "unscale_", self._before_unscale, self._after_unscale)
+        self.wrap(cls, "step", self._before_step, self._after_step)
+        self.wrap(cls, "update", after=self._update)
+        self.wrap(cls, "load_state_dict", after=self._loaded)
+
+    # -- construction -------------------------------------------------------------------------------------------
+
+    def _constructed(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
+        self.session.saw_amp = True
+        if error is not None:
+            return
+        scaler = call.args[0]
+        name = self.session.objects.name(scaler)
+        enabled = bool(scaler.is_enabled())
+        if enabled:
+            self._scales[name] = float(scaler.get_scale())
+        self.session.call_row(
+            "scaler.init",
+            object=name,
+            phase="other",
+            enabled=enabled,
+            value=float(getattr(scaler, "_init_scale", 1.0)) if enabled else None,
+            target=getattr(scaler, "_device", None),
+            detail=f"growth_interval={getattr(scaler, '_growth_interval', '')}" if enabled else "disabled",
+        )
+        module = type(scaler).__module__
+        if module.startswith(("torch.cuda.amp", "torch.cpu.amp")):
+            self.session.call_row("deprecated", object=f"{module}.GradScaler", phase="other")
+
+    def _loaded(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
+        scaler = call.args[0]
+        row = self.session.call_row(
+            "scaler.load_state_dict", object=self.session.objects.name(scaler), phase="other"
+        )
+        _note(row, error)
+
+    # -- scale --------------------------------------------------------------------------------------------------
+
+    def _scale(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
+        scaler = call.args[0]
+        name = self.session.objects.name(scaler)
+        enabled = bool(scaler.is_enabled())
+        losses = tensors_in(call.argument(1, "outputs"))
+        row = self.session.call_row(
+            "scaler.scale",
+            object=name,
+            enabled=enabled,
+            value=self._scales.get(name),
+            dtype=short_dtype(losses[0]) if losses else None,
+        )
+        _note(row, error)
+        if error is not None or not enabled:
+            return
+        self._scales.setdefault(name, float(getattr(scaler, "_init_scale", 1.0)))
+        for loss, scaled in zip(losses, tensors_in(result), strict=False):
+            held = ScaledLoss(short_dtype(loss))
+            mark_scaled(scaled, held)
+            if loss.numel() == 1:
+                self.session.deferred.put(loss, held.receive)
+
+    # -- unscale_ -------------------------------------------------------------------------------------------------
+
+    def _before_unscale(self, call: Call) -> Any:
+        scaler, optimizer = call.args[0], call.argument(1, "optimizer")
+        if not scaler.is_enabled():
+            return None
+        name, opt = self.session.objects.name(scaler), self.session.optimizers.name(optimizer)
+        inside_step = self.optimizers.scaler_steps == opt
+        row = self.session.call_row(
+            "scaler.unscale_",
+            object=name,
+            target=opt,
+            value=self._scales.get(name),
+            scaled=self.optimizers.parameters.grad_state.get(opt),
+            detail="inside_step" if inside_step else None,
+            phase="other",
+        )
+        if not inside_step and (name, opt) not in self._unscaled:
+            self._tell_scaled(optimizer, opt)
+        return row, name, opt
+
+    def _after_unscale(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
+        if token is None:
+            return
+        row, name, opt = token
+        _note(row, error)
+        if error is None:
+            self._unscaled.add((name, opt))
+            self.optimizers.parameters.grad_state[opt] = "unscaled"
+
+    def _tell_scaled(self, optimizer: Any, opt: str) -> None:
+        for listener in self._scaled_listeners:
+            listener(optimizer, opt)
+
+    # -- step -----------------------------------------------------------------------------------------------------
+
+    def _before_step(self, call: Call) -> Any:
+        scaler, optimizer = call.args[0], call.argument(1, "optimizer")
+        name, opt = self.session.objects.name(scaler), self.session.optimizers.name(optimizer)
+        if not scaler.is_enabled():
+            return None
+        session = self.session
+        session.trains()
+        session.work_begins()
+        self.optimizers.parameters.own(optimizer, opt)
+        self.optimizers.describe(optimizer, opt)
+        call_row = session.call_row(
+            "scaler.step", object=name, target=opt, enabled=True, value=self._scales.get(name), phase="optimizer",
+            scaled=self.optimizers.parameters.grad_state.get(opt),
+        )  # fmt: skip
+        row = self._policy_row(scaler, name)
+        if (name, opt) not in self._unscaled:
+            self._tell_scaled(optimizer, opt)
+        self.optimizers.scaler_steps = opt
+        self.optimizers.stepped = False
+        return scaler, optimizer, name, opt, call_row, row
+
+    def _policy_row(self, scaler: Any, name: str) -> dict[str, Any]:
+        segment = self.session.segment
+        row = self.session.emit(
+            "scaler",
+            phase="optimizer",
+            scaler=name,
+            scale=self._scales.get(name),
+            growth_factor=float(scaler.get_growth_factor()),
+            backoff_factor=float(scaler.get_backoff_factor()),
+            growth_interval=int(scaler.get_growth_interval()),
+            init_scale=float(getattr(scaler, "_init_scale", 1.0)),
+        )
+        segment.scale = row["scale"]
+
+        def receive(value: float) -> None:
+            row["scale"] = value
+            segment.scale = value
+
+        if scaler._scale is not None:
+            self.session.deferred.put(scaler._scale, receive)
+        return row
+
+    def _after_step(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
+        self.optimizers.scaler_steps = None
+        if token is None:
+            return
+        scaler, optimizer, name, opt, call_row, row = token
+        _note(call_row, error)
+        if error is not None:
+            self.optimizers.abort()
+            if not scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]:
+                self.session.segment.rows.remove(("scaler", row))
+            return
+        fused = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+        skipped = self._decide(scaler, optimizer, row, call_row, fused)
+        self._unscaled.discard((name, opt))
+        self._open_rows.setdefault(name, []).append(row)
+        if skipped:
+            scale = row["scale"] if row["scale"] is not None else 1.0
+            for listener in self._skip_listeners:
+                listener(optimizer, opt, scale)
+        self.session.hold = True
+        self.optimizers.finish(opt, "skipped" if skipped else "stepped")
+
+    def _decide(self, scaler: Any, optimizer: Any, row: Any, call_row: Any, fused: bool) -> bool:
+        """Whether the step was skipped. A fused optimizer is called on skipped steps too: ask found_inf."""
+        found: list[float] = []
+        flags = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values()
+        segment = self.session.segment
+
+        def receive(value: float) -> None:
+            found.append(value)
+            row["found_inf"] = any(v > 0.0 for v in found)
+            row["skipped"] = row["found_inf"]
+            if row["skipped"]:
+                call_row["detail"] = "skipped"
+                if segment.step_row is not None:
+                    segment.step_row.update(outcome="skipped", skipped=True)
+
+        if not fused:
+            receive(0.0 if self.optimizers.stepped else 1.0)
+            return not self.optimizers.stepped
+        for flag in flags:
+            self.session.deferred.put(flag, receive)
+        return any(v > 0.0 for v in found)
+
+    # -- update -----------------------------------------------------------------------------------------------------
+
+    def _update(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
+        scaler = call.args[0]
+        if not scaler.is_enabled():
+            return
+        session = self.session
+        name = session.objects.name(scaler)
+        call_row = session.call_row("scaler.update", object=name, value=self._scales.get(name), phase="other")
+        if call.argument(1, "new_scale") is not None:
+            call_row["detail"] = "new_scale"
+        _note(call_row, error)
+        if error is not None:
+            return
+        rows = self._open_rows.pop(name, [])
+
+        def scale(value: float) -> None:
+            self._scales[name] = value
+            call_row["value"] = value
+            for row in rows:
+                row["scale_after"] = value
+
+        def tracker(value: float) -> None:
+            for row in rows:
+                row["growth_tracker"] = int(value)
+
+        if scaler._scale is not None:
+            session.deferred.put(scaler._scale, scale)
+        if scaler._growth_tracker is not None:
+            session.deferred.put(scaler._growth_tracker, tracker)
+        if any(key[0] == name for key in self._unscaled):
+            # unscale_ without step: the gradients were looked at and thrown away.
+            self._unscaled = {key for key in self._unscaled if key[0] != name}
+        session.release()
+
+
+def _note(row: dict[str, Any], error: BaseException | None) -> None:
+    if error is not None:
+        row["error"] = type(error).__name__
+        row["message"] = shortened(str(error))

@@ -1,0 +1,374 @@
+"""The recording session of one process: owns the collectors, the step clock and the way of rows to the writer.
+
+One session at a time; nothing is written before the process shows that it trains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from ampscope.hooks.budget import Budget
+from ampscope.hooks.clock import Row, Segment, StepClock
+from ampscope.hooks.collector import Collector, shortened
+from ampscope.hooks.deferred import DeferredScalars
+from ampscope.hooks.exceptions import Exceptions
+from ampscope.hooks.names import ModelNames, Ordinals
+from ampscope.hooks.quiet import quiet
+from ampscope.hooks.settings import Settings
+from ampscope.hooks.sink import Sink
+from ampscope.hooks.source import Place, user_place
+
+
+class DeviceReads(Protocol):
+    """Tensor statistics on their way from the device; `deliver` fills them into rows already emitted."""
+
+    def ready(self) -> bool: ...
+
+    def deliver(self) -> None: ...
+
+
+@dataclass
+class _Ended:
+    """A segment whose rows wait for values that are still on their way from the device."""
+
+    rows: list[tuple[str, Row]]
+    reads: list[DeviceReads]
+
+
+class Session:
+    """Collectors call `emit`, `call_row`, `end_segment`; everything else is for the installer."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock = StepClock()
+        self.names = ModelNames()
+        self.optimizers = Ordinals()
+        self.objects = Ordinals()
+        self.deferred = DeferredScalars()
+        self.budget = Budget(
+            share=settings.budget / 100.0,
+            every=settings.every,
+            level=settings.level,
+            window=settings.steps,
+        )
+        self.sink = Sink(settings)
+        self.collectors: list[Collector] = []
+        self.segment: Segment = self.clock.open_segment()
+        self.in_optimizer = 0
+        self.in_backward = 0
+        self.last_backward_end = 0.0
+        self.hold = False
+        """Keep the rows of ended segments: a GradScaler has yet to say what its scale becomes."""
+        self.thread = threading.get_ident()
+        self.saw_amp = False
+        """A root forward, an autocast entry or a GradScaler was seen: worth a trace even without a backward."""
+        self.alarmed = False
+        """A forward came out non-finite in an earlier segment."""
+        self.parameters: Any = None
+        """The Parameters collector: other collectors ask it who owns what."""
+        self.backward_scaled: str | None = None
+        """Whether the roots of the backward that runs now carry the loss scale."""
+        self.nested_s: float | None = None
+        """Seconds that collectors called by the running collector have taken; None outside of any."""
+        self.failed: BaseException | None = None
+        """The exception that escaped from the script."""
+        self.closed = False
+        self._ended: deque[_Ended] = deque()
+        self._seq = 0
+        self._local = threading.local()
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    def start(self, collectors: list[Collector]) -> None:
+        """Install the collectors and open the first segment."""
+        self.collectors = collectors
+        for collector in collectors:
+            try:
+                collector.install()
+            except Exception as error:
+                self.fail(collector, error)
+        self._open(self.segment)
+
+    def close(self) -> None:
+        """Remove the hooks, file unfinished work as cut off, write what is left. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        for collector in reversed(self.collectors):
+            with contextlib.suppress(Exception):
+                collector.remove()
+        if self.sink.active or (self.failed is not None and self.saw_amp):
+            self.sink.activate()
+            self._file(self.segment, "cut_off" if self.segment.work_began else "ended", None)
+            self._flush_ended(wait=True)
+        self.sink.close()
+
+    def abandon(self) -> None:
+        """Remove the hooks and write nothing: this process is a fork of the one that records."""
+        self.closed = True
+        for collector in reversed(self.collectors):
+            with contextlib.suppress(Exception):
+                collector.remove()
+
+    def note_exception(self, error: BaseException) -> None:
+        """An exception left the recorded block."""
+        for collector in self.collectors:
+            if isinstance(collector, Exceptions):
+                collector.guarded(collector.record)(error)
+
+    def fail(self, collector: Collector, error: Exception) -> None:
+        """Switch a collector off after an error of its own: one event, one line; training goes on."""
+        if self.settings.strict:
+            raise error
+        if collector.dead:
+            return
+        collector.dead = True
+        text = shortened(f"{type(error).__name__}: {error}")
+        self.emit(
+            "events",
+            t=self.clock.now(),
+            event="collector_error",
+            level="error",
+            subject=collector.name,
+            message=text,
+            traceback=traceback.format_exc(limit=12),
+        )
+        self.say(f"the {collector.name} collector failed and is off ({text}); training goes on.")
+
+    def say(self, text: str) -> None:
+        """One line for the user, on stderr."""
+        if not self.settings.quiet:
+            with contextlib.suppress(Exception):
+                print(f"[ampscope] {text}", file=sys.stderr, flush=True)
+
+    # -- rows ----------------------------------------------------------------------------------------------
+
+    def emit(self, table: str, **row: Any) -> Row:
+        """Add a row to the current segment; micro and phase are filled in when the caller did not."""
+        segment = self.segment
+        row.setdefault("micro", segment.micro)
+        if "phase" not in row:
+            row["phase"] = self.phase()
+        segment.rows.append((table, row))
+        return row
+
+    def call_row(self, call: str, place: Place | None = None, **row: Any) -> Row:
+        """Add a row to `calls`: order, time, place and the state of autocast are filled in here."""
+        where = place if place is not None else user_place(skip=1)
+        self._seq += 1
+        row["seq"] = self._seq
+        row["t"] = self.clock.now()
+        row["call"] = call
+        row["thread_main"] = threading.get_ident() == self.thread
+        if "autocast_dtype" not in row:
+            row["autocast_dtype"] = autocast_dtype()[1]
+        if where is not None:
+            row["file"], row["line"], row["function"] = where.file, where.line, where.function
+        return self.emit("calls", **row)
+
+    # -- segments ------------------------------------------------------------------------------------------
+
+    def work_begins(self) -> None:
+        """The first forward or backward of a segment."""
+        segment = self.segment
+        if segment.work_began:
+            return
+        segment.work_began = time.perf_counter()
+        segment.spent["data"] = segment.work_began - segment.began
+        for collector in self.collectors:
+            if not collector.dead:
+                collector.guarded(collector.work_begins)()
+
+    def new_root(self, root: torch.nn.Module) -> None:
+        """A root module runs forward for the first time."""
+        for collector in self.collectors:
+            if not collector.dead:
+                collector.guarded(collector.new_root)(root)
+
+    def backward_begins(self) -> None:
+        """An outermost backward starts: work whose gradients were cleared before it led to nothing."""
+        if self.segment.zeroed and self.segment.micro:
+            self.end_segment("abandoned", None)
+        self.work_begins()
+
+    def backward_scale(self, scales: tuple[float, ...]) -> tuple[bool | None, float | None]:
+        """(scaled, scale) of a gradient that flows now."""
+        if self.backward_scaled == "scaled":
+            return True, scales[0] if scales else None
+        if self.backward_scaled == "unscaled":
+            return False, 1.0
+        return None, None
+
+    def autocast_entered(self) -> None:
+        """A user's autocast context opened: a model made of functions has no other beginning."""
+        if torch.is_grad_enabled() and not self.in_backward:
+            self.work_begins()
+
+    def release(self) -> None:
+        """A GradScaler updated: the rows that waited for it may go."""
+        self.hold = False
+        self._flush_ended(wait=False)
+
+    def trains(self) -> None:
+        """The process ran a backward or an optimizer step: from now on it writes."""
+        if not self.sink.active:
+            self.sink.activate()
+            self.thread = threading.get_ident()
+
+    def end_segment(self, outcome: str, optimizer: str | None) -> None:
+        """File the segment under its step and open the next one."""
+        segment = self.segment
+        self._file(segment, outcome, optimizer)
+        self.alarmed = self.alarmed or segment.nonfinite_forward
+        self._flush_ended(wait=False)
+        self.last_backward_end = 0.0
+        self.segment = self.clock.open_segment()
+        self._open(self.segment)
+
+    def _open(self, segment: Segment) -> None:
+        index = segment.index
+        segment.level = self.budget.choose(
+            index, self.clock.now(), self.clock.optimizers, self.clock.next_step
+        )
+        for collector in self.collectors:
+            if not collector.dead:
+                collector.guarded(collector.segment_start)(segment)
+
+    def _file(self, segment: Segment, outcome: str, optimizer: str | None) -> None:
+        segment.outcome = outcome
+        for collector in self.collectors:
+            if not collector.dead:
+                collector.guarded(collector.segment_end)(segment)
+        now = time.perf_counter()
+        if outcome != "ended":
+            self._emit_step(segment, outcome, now)
+        self.budget.charge(segment.level, segment.own_s)
+        step, opt_step = self.clock.assign(segment, optimizer)
+        stamp: Row = {
+            "step": step,
+            "segment": segment.index,
+            "opt": optimizer,
+            "opt_step": opt_step,
+        }
+        for _, row in segment.rows:
+            row.update(stamp)
+        self._ended.append(_Ended(segment.rows, segment.reads))
+        self.deferred.ship()
+
+    def _flush_ended(self, wait: bool) -> None:
+        if not self.deferred.poll(wait):
+            if len(self._ended) < 64:
+                return
+            self.deferred.poll(wait=True)
+        while self._ended:
+            if self.hold and not wait and len(self._ended) < 2:
+                return
+            first = self._ended[0]
+            if not wait and len(self._ended) < 64 and not all(r.ready() for r in first.reads):
+                return
+            for reads in first.reads:
+                reads.deliver()
+            self.sink.push(self._ended.popleft().rows)
+
+    def _emit_step(self, segment: Segment, outcome: str, now: float) -> None:
+        losses = segment.losses
+        spent = segment.spent
+        segment.step_row = self.emit(
+            "steps",
+            phase="other",
+            micro=segment.micro,
+            outcome=outcome,
+            skipped=outcome == "skipped",
+            t_start=segment.began - self.clock.start,
+            duration_s=now - segment.began,
+            data_s=spent["data"],
+            forward_s=spent["forward"],
+            backward_s=spent["backward"],
+            unscale_s=spent["unscale"],
+            optimizer_s=spent["optimizer"],
+            loss=sum(losses) / len(losses) if losses else None,
+            loss_dtype=segment.loss_dtype,
+            n_backward=segment.micro,
+            root_sum=segment.root_sum,
+            lr=segment.lr,
+            scale=segment.scale,
+            autocast_dtype=segment.autocast_dtype,
+            autocast_device=segment.autocast_device,
+            level=segment.level,
+            host_rss=_resident_bytes() if segment.level != "pulse" else None,
+            device_allocated=_device_allocated(),
+            own_s=segment.own_s,
+        )
+
+    # -- the view that the census has ------------------------------------------------------------------------
+
+    @property
+    def modules(self) -> list[torch.nn.Module]:
+        """The stack of modules whose forward runs on this thread, outermost first."""
+        stack: list[torch.nn.Module] | None = getattr(self._local, "stack", None)
+        if stack is None:
+            stack = self._local.stack = []
+        return stack
+
+    def phase(self) -> str:
+        """forward, recompute, backward, optimizer or other, for what runs now on this thread."""
+        if self.in_optimizer and not self.in_backward and not self.modules:
+            return "optimizer"
+        if torch._C._current_graph_task_id() != -1:
+            return "recompute" if self.modules else "backward"
+        if self.modules:
+            return "forward"
+        if self.in_backward:
+            return "backward"
+        segment = self.segment
+        if (segment.work_began and not segment.micro) or autocast_dtype()[1] is not None:
+            return "forward"
+        return "other"
+
+    def micro(self) -> int:
+        return self.segment.micro
+
+    def module(self) -> str | None:
+        """Name of the innermost module on this thread."""
+        stack = self.modules
+        return self.names.module(stack[-1]) if stack else None
+
+    def param_name(self, tensor: torch.Tensor) -> str | None:
+        found = self.names.param(tensor)
+        return None if found is None else found[0]
+
+    def quiet(self) -> Any:
+        return quiet()
+
+
+def autocast_dtype(device: str | None = None) -> tuple[str | None, str | None]:
+    """(device type, dtype) of the autocast in force on this thread, for `device` or the first that is on."""
+    for kind in (device,) if device is not None else ("cuda", "cpu"):
+        with contextlib.suppress(RuntimeError):
+            if torch.is_autocast_enabled(kind):
+                return kind, str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
+    return None, None
+
+
+def _resident_bytes() -> int | None:
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _device_allocated() -> int | None:
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    return torch.cuda.memory_allocated()

@@ -1,0 +1,76 @@
+"""The way of rows from the session to the trace writer. Holds them back until the process shows that it trains,
+so that data-loader workers, launchers and helper processes leave no files.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict, deque
+
+from ampscope.hooks.clock import Row
+from ampscope.hooks.environment import process_info
+from ampscope.hooks.settings import Settings
+from ampscope.trace.runinfo import claim_process, finish_process
+from ampscope.trace.writer import TraceWriter
+
+BUFFER_ROWS = 20_000
+"""Rows kept before activation; older ones are dropped."""
+
+
+class Sink:
+    """`push` accepts stamped rows at any time; `activate` opens the writer."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.rank = int(os.environ.get("RANK", "0") or 0)
+        self.proc = 0
+        self.active = False
+        self._writer: TraceWriter | None = None
+        self._early: deque[tuple[str, Row]] = deque(maxlen=BUFFER_ROWS)
+        self._closed = False
+
+    def activate(self) -> None:
+        """Claim a process number and open the writer. Idempotent."""
+        if self.active or self._closed:
+            return
+        self.active = True
+        self.proc = claim_process(self.settings.run_dir, self.rank, process_info(self.rank))
+        self._writer = TraceWriter(
+            self.settings.run_dir,
+            rank=self.rank,
+            proc=self.proc,
+            flush_seconds=self.settings.flush_seconds,
+            on_error=self._report,
+        )
+        early = list(self._early)
+        self._early.clear()
+        self.push(early)
+
+    def push(self, rows: list[tuple[str, Row]]) -> None:
+        if self._writer is None:
+            self._early.extend(rows)
+            return
+        tables: defaultdict[str, list[Row]] = defaultdict(list)
+        for table, row in rows:
+            row["proc"] = self.proc
+            tables[table].append(row)
+        for table, batch in tables.items():
+            self._writer.add(table, batch)
+
+    def flush(self) -> None:
+        """Write what was pushed and wait until it is on disk."""
+        if self._writer is not None:
+            self._writer.flush(wait=True)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._writer is not None:
+            self._writer.close()
+            finish_process(self.settings.run_dir, self.rank, self.proc, self._writer.parts)
+
+    def _report(self, message: str, error: BaseException) -> None:
+        if not self.settings.quiet:
+            print(f"[ampscope] {message} ({error}); training goes on.", file=sys.stderr, flush=True)
