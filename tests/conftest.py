@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.corpus_table import pytest_terminal_summary
 from tests.support.forkserver import ForkServer
+
+__all__ = ["fork_server", "pytest_terminal_summary"]
 
 
 @pytest.fixture(scope="session")
