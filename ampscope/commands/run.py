@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from ampscope.errors import AmpscopeError
 from ampscope.hooks.settings import LEVELS
+from ampscope.trace.locate import DEFAULT_ROOT
 
 if TYPE_CHECKING:
     from ampscope.hooks.settings import Settings
-
-RUNS_DIR = "ampscope-runs"
 
 
 def budget(text: str) -> float:
@@ -51,7 +50,7 @@ class Command:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = "ampscope run [options] COMMAND …"
         add = parser.add_argument
-        add("-o", "--output", metavar="DIR", help=f"record into DIR (default: a new one in {RUNS_DIR}/)")
+        add("-o", "--output", metavar="DIR", help=f"record into DIR (default: a new one in {DEFAULT_ROOT}/)")
         add("-f", "--force", action="store_true", help="replace the run that DIR holds")
         pace = parser.add_mutually_exclusive_group()
         pace.add_argument(
@@ -80,11 +79,12 @@ class Command:
         from ampscope.trace.runinfo import create_run, default_run_dir, finish_run, point_latest
 
         argv = resolve(args.command)
-        run_dir = Path(args.output) if args.output else default_run_dir(RUNS_DIR, run_name(args.command))
+        run_dir = Path(args.output) if args.output else default_run_dir(DEFAULT_ROOT, run_name(args.command))
         settings = settings_of(args, run_dir)
         create_run(run_dir, argv, asdict(settings), args.force)
-        if not args.output:
+        if run_dir.parent == Path(DEFAULT_ROOT):
             point_latest(run_dir)
+        (run_dir / closing.NOT_RECORDED).unlink(missing_ok=True)
         say = closing.Speaker(args.quiet)
         say.line(f"recording to {run_dir}")
         viewer = closing.start_viewer(run_dir) if args.live else None

@@ -65,10 +65,11 @@ def close(run_dir: Path, argv: Sequence[str], ended: Ended, say: Speaker) -> Non
 def say_nothing_recorded(run_dir: Path, argv: Sequence[str], say: Speaker) -> None:
     """Says that no process trained under our eyes, why that may be, and what to do."""
     with contextlib.suppress(OSError):
-        say.line(f"nothing was recorded: {(run_dir / NOT_RECORDED).read_text(errors='replace').strip()}")
-        say.line(
-            "next: install ampscope for that interpreter, or run the script with `ampscope run SCRIPT.py`"
-        )
+        reason = (run_dir / NOT_RECORDED).read_text(errors="replace").strip()
+        say.line(f"nothing was recorded: {reason}")
+        python = reason.partition(" imports torch")[0]
+        other = python != sys.executable
+        say.line(f"next: {shlex.quote(python)} -m pip install ampscope" if other else "next: ampscope doctor")
         return
     flags = isolating_flags(argv)
     if flags:
@@ -120,8 +121,7 @@ def _extent(trace: Trace) -> str:
 
 
 def start_viewer(run_dir: Path) -> subprocess.Popen[bytes]:
-    """The dashboard on the run that now begins, in a process that the terminal's signals do not reach. What it
-    prints goes to stderr."""
+    """The dashboard on the run that now begins, out of reach of the terminal's signals. It prints on stderr."""
     import ampscope
 
     env = dict(os.environ)
