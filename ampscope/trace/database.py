@@ -56,7 +56,7 @@ class Database:
             statements = cursor.extract_statements(query)
             if len(statements) != 1 or statements[0].type not in (_SELECT, _EXPLAIN):
                 raise AmpscopeError("A trace is read with one SELECT statement; nothing else is run.")
-            return cursor.execute(statements[0], params).df()
+            return _plain(cursor.execute(statements[0], params).df())
         finally:
             cursor.close()
 
@@ -81,6 +81,15 @@ class Database:
 
 _SELECT: Any = duckdb.StatementType.SELECT
 _EXPLAIN: Any = duckdb.StatementType.EXPLAIN
+
+
+def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """Missing lists as None: pandas' NA cannot be asked whether it is true."""
+    for name in frame.columns[frame.dtypes == object]:
+        values = frame[name]
+        if any(v is pd.NA for v in values):
+            frame[name] = pd.Series([None if v is pd.NA else v for v in values], values.index, dtype=object)
+    return frame
 
 
 def sql_type(kind: str) -> str:

@@ -54,9 +54,10 @@ class Trace:
         """The result of one SELECT over the views `steps`, `tensors`, `updates`, ...: every table of the
         schema is there with all its columns, empty or null where nothing was recorded, and `rank` besides.
 
-        `params` fills `?` by a sequence, or `$name` by a mapping. Integer columns that hold null come as
-        float64, as pandas has it. Raises duckdb.Error for a wrong query, AmpscopeError for anything but one
-        SELECT.
+        `params` fills `?` by a sequence, or `$name` by a mapping. Integer and boolean columns that hold null come
+        with pandas' nullable types (Int64, boolean), missing numbers as NaN, missing lists as None. The sum of an
+        integer column is float64 unless it is cast to BIGINT. Raises duckdb.Error for a wrong query, AmpscopeError
+        for anything but one SELECT.
         """
         try:
             return self._open().query(query, params)

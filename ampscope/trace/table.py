@@ -33,7 +33,7 @@ class Table:
 
 
 def columns(text: str) -> Iterator[Column]:
-    """One column per line: name, type, [unit] if it has one, meaning; an indented line continues the meaning."""
+    """One column per line: name, type, [unit] or none, meaning; an indented line continues the meaning."""
     for line in re.sub(r"\n +", " ", text.strip()).splitlines():
         match = re.fullmatch(r"(\w+) (\S+) (?:\[(.+?)\] )?(.+)", line)
         if match is None:

@@ -11,10 +11,11 @@ import _thread
 import atexit
 import contextlib
 import os
+import signal
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ampscope.trace.schema import TABLES
@@ -25,6 +26,21 @@ OnError = Callable[[str, BaseException], None]
 LONGEST_FLUSH_SECONDS = 60.0
 """The flush interval grows as run time / 100 from `flush_seconds` up to this, so that a run of a day has some
 1 500 parts per table instead of 17 000, and a run of an hour loses no more than 36 s."""
+
+
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """A thread started inside inherits the mask: signals to the process stay with the threads of the script,
+    which may block them in its own and wait for them there."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    of_faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - of_faults)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Waiter:
@@ -138,6 +154,8 @@ class TraceWriter:
             self._ring()
             self._thread.join(timeout)
             if self._thread.is_alive():
+                late = TimeoutError(f"{self._taken_rows} rows still waited after {timeout:g} s")
+                self._report("close", "The disk was too slow for the end of the trace", late)
                 return False
         return not self._store.waiting and not self._inbox
 
@@ -177,7 +195,7 @@ class TraceWriter:
         atexit.register(self.close)
         thread = threading.Thread(target=self._run, name="ampscope-writer", daemon=True)
         # Late in the exit of an interpreter no thread can be started: `close` then writes by itself.
-        with contextlib.suppress(RuntimeError):
+        with _signals_blocked(), contextlib.suppress(RuntimeError):
             thread.start()
             self._thread = thread
 
