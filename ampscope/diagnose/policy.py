@@ -1,0 +1,108 @@
+"""Every threshold of the diagnosis, each with the reason for its value. Nothing else decides by a number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The thresholds. Shares are fractions of 1, binades are factors of two."""
+
+    # -- how much of a trace is read -----------------------------------------------------------------
+
+    max_calls: int = 60_000
+    """Calls read from the start and from the end of each process. A training step makes about ten, so this
+    covers thousands of steps at each end; faults of call order repeat in every step."""
+    max_tensor_rows: int = 30_000
+    """Rows of the table tensors that one question reads: 60 tensors at 500 moments, about 60 MB."""
+    max_op_rows: int = 60_000
+    """Rows of the table ops that one question reads: ten censuses of a large model."""
+
+    # -- loss scale ----------------------------------------------------------------------------------
+
+    scale_matters: float = 16.0
+    """Below this loss scale, gradients that carry it by mistake are off by less than the learning rates that
+    people try anyway, and a factor cannot be told from a division by the number of micro-batches."""
+    hand_unscale_log2: float = 0.5
+    """A factor applied to the gradients that is 1/scale to within half a binade is meant to take out the scale."""
+    same_factor: float = 1.01
+    """Ratio of the factors of two gradients that were multiplied by one number: room for rounding in half."""
+    scaled_limit: float = 1e-3
+    """A clip limit above a thousandth of the loss scale was multiplied by the scale: limits in use are 0.001 and
+    more, scales at least 16."""
+    warmup_skips: int = 24
+    """Leading skipped steps that belong to the search for the scale: halving from 2^16 to 2^-8."""
+    growth_skip_slack: int = 2
+    """An overflow at most this many updates after the scale grew is an answer to that growth."""
+    sawtooth_min_skips: int = 4
+    """Skips after a growth that make a pattern: three can be chance in a short run."""
+    sawtooth_skip_rate: float = 0.02
+    """Catalogue: from 2 % of steps lost the growth interval is worth changing; the default interval of 2000
+    costs 0.05 %."""
+    collapse_binades: float = 6.0
+    """Catalogue: a fall by 2^6 after warm-up is six unanswered overflows, not a search."""
+    tiny_scale: float = 1.0
+    """A loss scale below 1 divides the gradients: the scaler runs from an overflow that it cannot cure."""
+    init_high_skips: int = 4
+    """Leading skips from which a lower init_scale is worth a word: sums over a batch need 2^16 to 2^12."""
+    init_high_share: float = 0.15
+    """Leading skips above this share of all steps cost real training; below it they are noise."""
+    init_high_run: int = 500
+    """In a run of more steps than this, a handful of lost first steps is not worth a word."""
+    unbounded_scale: float = 2.0**24
+    """Above 2^24 the scale exceeds the whole fp16 range of 2^-24 to 1: no gradient can need it."""
+    starved_headroom_binades: float = 4.0
+    """Catalogue: with 2^4 of room up to 65504 the scale can be raised and the search still has slack."""
+
+    # -- underflow -----------------------------------------------------------------------------------
+
+    flushed_warning: float = 0.10
+    """A tenth of the gradient elements lost is where Micikevicius et al. (ICLR 2018, section 3.2) and the
+    reports behind the catalogue begin to see slower training; a few percent are normal in healthy runs."""
+    flushed_critical: float = 0.50
+    """When most of a gradient is gone its direction is gone as well."""
+    underflow_min_elements: int = 64
+    """Shares of fewer elements than this say nothing."""
+
+    # -- forward range -------------------------------------------------------------------------------
+
+    latent_binades: float = 2.0
+    """Catalogue: two binades below 65504, one or two doublings away from inf."""
+    latent_growth_log2: float = 0.25
+    """Growth in binades, from the first to the last quarter of the samples, that is a trend, not noise."""
+    latent_min_samples: int = 6
+    """Fewer samples make no trend."""
+
+    # -- updates and optimizer state -----------------------------------------------------------------
+
+    absorbed_warning: float = 0.5
+    """Half of the updates lost: the learning rate is off by two, more than any schedule intends."""
+    absorbed_critical: float = 0.8
+    """With four of five updates lost the weights stay put, as the reports of flat bf16 runs show."""
+    absorbed_min_steps: int = 2
+    """One step alone can be the end of a schedule."""
+    vanished_state: float = 0.05
+    """Share of zero second moments, under a nonzero gradient, from which Adam divides by eps alone."""
+
+    # -- which precision runs ------------------------------------------------------------------------
+
+    idle_matmul_share: float = 0.99
+    """Share of matmul work in float32 that counts as all: a tiny head may be float32 on purpose."""
+
+    # -- scheduler and restarts ----------------------------------------------------------------------
+
+    scheduler_lost: int = 3
+    """Scheduler steps without an optimizer step: one or two belong to the normal scale search."""
+    scheduler_lost_share: float = 0.05
+    """Below a twentieth of the schedule its shape is not changed visibly."""
+    restart_skips: int = 2
+    """Skips right after a restart that show a scale found anew; one may be chance."""
+
+    # -- texts ---------------------------------------------------------------------------------------
+
+    places_named: int = 3
+    """Names listed in a claim before "and N more"."""
+
+
+POLICY = Policy()

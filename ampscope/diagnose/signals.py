@@ -1,0 +1,249 @@
+"""The one typed view through which rules read a trace: cached frames, calls and facts about the machine.
+
+Holds no threshold of a diagnosis and draws no conclusion; it bounds how much of a large trace is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import pandas as pd
+
+from ampscope.diagnose.calls import SELECT, Call, read_calls
+from ampscope.diagnose.finding import Basis, Evidence
+from ampscope.diagnose.policy import POLICY, Policy
+from ampscope.diagnose.scales import ScalePath, paths_of
+from ampscope.diagnose.windows import Breach, Window, breaches_of, windows_of
+from ampscope.trace.records import RunInfo
+from ampscope.trace.schema import TABLES
+
+HALF = ("float16", "bfloat16")
+
+
+class TraceView(Protocol):
+    """What the diagnosis needs of an opened trace (`ampscope.trace.reader.Trace`)."""
+
+    @property
+    def info(self) -> RunInfo: ...
+
+    def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame: ...
+
+
+def quoted(text: str | None) -> str:
+    """An SQL string literal, or NULL."""
+    return "NULL" if text is None else "'" + text.replace("'", "''") + "'"
+
+
+class Signals:
+    """Frames are loaded when first asked for and must not be changed by their readers.
+
+    Every frame holds all documented columns and `rank`; rows are ordered by (rank, proc, segment) and then by
+    what orders them within a segment, so that equal traces give equal findings.
+    """
+
+    def __init__(self, trace: TraceView, policy: Policy = POLICY) -> None:
+        self.trace = trace
+        self.policy = policy
+
+    # -- tables --------------------------------------------------------------------------------------
+
+    def frame(self, query: str) -> pd.DataFrame:
+        """The rows of an SQL query over the tables of the trace."""
+        return self.trace.sql(query)
+
+    @cached_property
+    def rows(self) -> Mapping[str, int]:
+        """Number of rows of every table."""
+        parts = " UNION ALL ".join(f"SELECT '{name}' AS name, count(*) AS n FROM {name}" for name in TABLES)
+        frame = self.frame(parts)
+        return {str(name): int(n) for name, n in zip(frame["name"], frame["n"], strict=True)}
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """Table steps, and `loss_known`: a NaN loss stays apart from one that was not seen."""
+        return self.frame(
+            "SELECT *, loss IS NOT NULL AS loss_known, root_sum IS NOT NULL AS root_known FROM steps "
+            "ORDER BY rank, proc, segment"
+        )
+
+    @cached_property
+    def scaler(self) -> pd.DataFrame:
+        return self.frame("SELECT * FROM scaler ORDER BY rank, proc, segment, scaler, opt")
+
+    @cached_property
+    def params(self) -> pd.DataFrame:
+        return self.frame("SELECT * FROM params ORDER BY rank, proc, segment, name")
+
+    @cached_property
+    def events(self) -> pd.DataFrame:
+        return self.frame("SELECT * FROM events ORDER BY rank, proc, t, event")
+
+    @cached_property
+    def nonfinite(self) -> pd.DataFrame:
+        return self.frame(
+            'SELECT * FROM nonfinite ORDER BY rank, proc, segment, "order" NULLS LAST, role, name'
+        )
+
+    @cached_property
+    def modules(self) -> pd.DataFrame:
+        return self.frame('SELECT * FROM modules ORDER BY rank, proc, segment, "order", name')
+
+    @cached_property
+    def updates(self) -> pd.DataFrame:
+        """Table updates, of evenly spread steps when there is too much of it."""
+        return self._spread("updates", "TRUE", "name")
+
+    def tensors(self, *roles: str) -> pd.DataFrame:
+        """Rows of the table tensors with these roles, of evenly spread segments if there are too many."""
+        return self._tensors(tuple(sorted(roles)))
+
+    def _tensors(self, roles: tuple[str, ...]) -> pd.DataFrame:
+        known = self._tensor_frames.get(roles)
+        if known is None:
+            chosen = f"role IN ({', '.join(quoted(r) for r in roles)})"
+            known = self._tensor_frames[roles] = self._spread("tensors", chosen, 'role, "order", name, stage')
+        return known
+
+    @cached_property
+    def _tensor_frames(self) -> dict[tuple[str, ...], pd.DataFrame]:
+        return {}
+
+    def _spread(self, table: str, chosen: str, order: str) -> pd.DataFrame:
+        """Rows of `table` where `chosen` holds; of every k-th sampled segment if they are too many."""
+        total = int(self.frame(f"SELECT count(*) AS n FROM {table} WHERE {chosen}")["n"].iloc[0])
+        every = max(1, math.ceil(total / self.policy.max_tensor_rows))
+        pick = ""
+        if every > 1:
+            sampled = f"SELECT DISTINCT rank, proc, segment FROM {table} WHERE {chosen}"
+            numbered = (
+                "SELECT rank, proc, segment, "
+                f"row_number() OVER (PARTITION BY rank, proc ORDER BY segment) AS k FROM ({sampled})"
+            )
+            kept = f"SELECT (rank, proc, segment) FROM ({numbered}) WHERE k % {every} = 0"
+            pick = f" AND (rank, proc, segment) IN ({kept})"
+        return self.frame(f"SELECT * FROM {table} WHERE {chosen}{pick} ORDER BY rank, proc, segment, {order}")
+
+    @cached_property
+    def ops(self) -> pd.DataFrame:
+        """Table ops in order of the calls; its start and its end when there are too many."""
+        half = self.policy.max_op_rows // 2
+        numbered = "SELECT *, row_number() OVER (ORDER BY rank, proc, segment, seq) AS place FROM ops"
+        chosen = f"place <= {half} OR place > {self.rows['ops'] - half}"
+        return self.frame(f"SELECT * EXCLUDE (place) FROM ({numbered}) WHERE {chosen} ORDER BY place")
+
+    # -- calls ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def streams(self) -> tuple[tuple[Call, ...], ...]:
+        """The API calls of each process in order. Of a very long run its start and its end, as two streams;
+        the second begins after a step, so that no window is cut."""
+        most = self.policy.max_calls
+        place = (
+            "row_number() OVER (PARTITION BY rank, proc ORDER BY seq) AS up, "
+            "row_number() OVER (PARTITION BY rank, proc ORDER BY seq DESC) AS down"
+        )
+        numbered = f"FROM (SELECT *, {place} FROM calls)"
+        head = read_calls(self.frame(SELECT.replace("FROM calls", f"{numbered} WHERE up <= {most}")))
+        tail = read_calls(
+            self.frame(SELECT.replace("FROM calls", f"{numbered} WHERE up > {most} AND down <= {most}"))
+        )
+        return tuple(head + [_after_first_step(calls) for calls in tail])
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of all streams, one after the other."""
+        return tuple(c for stream in self.streams for c in stream)
+
+    @cached_property
+    def owners(self) -> Mapping[str, str]:
+        """Parameter name to the optimizer that holds it."""
+        held = self.params[self.params["owner"].notna()]
+        return dict(zip(held["name"].astype(str), held["owner"].astype(str), strict=True))
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """The windows of all optimizers of all streams."""
+        return tuple(w for stream in self.streams for w in windows_of(stream, self.owners))
+
+    @cached_property
+    def hand_unscaled(self) -> frozenset[str]:
+        """Optimizers whose gradients the user divides by the loss scale by hand. Edits are noticed in census
+        steps only, so one sighting speaks for the run."""
+        return frozenset(w.opt for w in self.windows if w.hand_unscale(self.policy) is not None)
+
+    @cached_property
+    def breaches(self) -> tuple[Breach, ...]:
+        """Scaler calls in an order that GradScaler forbids."""
+        return tuple(b for stream in self.streams for b in breaches_of(stream))
+
+    @cached_property
+    def scale_paths(self) -> tuple[ScalePath, ...]:
+        """What every GradScaler did to its scale."""
+        return paths_of(self.scaler)
+
+    # -- facts ---------------------------------------------------------------------------------------
+
+    @property
+    def info(self) -> RunInfo:
+        return self.trace.info
+
+    @cached_property
+    def device(self) -> str:
+        """Device type that the training ran on: cuda, cpu, ..."""
+        for frame, column in ((self.params, "device"), (self.steps, "autocast_device")):
+            kinds = frame[column].dropna().astype(str)
+            if len(kinds):
+                return str(kinds.mode().iloc[0])
+        return next((d.type for p in self.info.processes for d in p.devices), "cpu")
+
+    @cached_property
+    def bf16_native(self) -> bool:
+        """The device computes bf16 matmuls in hardware: only then is bf16 good advice."""
+        return bool(self.info.processes) and all(p.bf16_native for p in self.info.processes)
+
+    @cached_property
+    def scaler_used(self) -> bool:
+        """An enabled GradScaler took part."""
+        return self.rows["scaler"] > 0 or any(
+            c.call in ("scaler.scale", "scaler.step") and c.enabled is not False for c in self.calls
+        )
+
+    @cached_property
+    def steps_taken(self) -> int:
+        """Segments in which an optimizer stepped."""
+        return int((self.steps["outcome"] == "stepped").sum())
+
+    @cached_property
+    def training_dtypes(self) -> frozenset[str]:
+        """Autocast dtypes in force at backward-producing forwards, and dtypes of trainable parameters."""
+        trained = self.steps[self.steps["n_backward"].fillna(0) > 0]
+        cast = set(trained["autocast_dtype"].dropna().astype(str))
+        trainable = self.params[self.params["requires_grad"].fillna(False).astype(bool)]
+        return frozenset(cast | set(trainable["dtype"].dropna().astype(str)))
+
+    # -- evidence ------------------------------------------------------------------------------------
+
+    def measure(self, metric: str, query: str, unit: str = "", basis: Basis = "observed") -> Evidence | None:
+        """Evidence whose value is by construction the first cell of its own query; None when that is null."""
+        frame = self.frame(query)
+        value = None if frame.empty else plain(frame.iat[0, 0])
+        return None if value is None else Evidence(metric, value, unit, basis, query)
+
+
+def plain(value: object) -> float | int | str | bool | None:
+    """A cell of a frame as a Python value; null and NaN, which a frame does not tell apart, as None."""
+    item = getattr(value, "item", None)
+    value = item() if callable(item) else value
+    if value is None or value is pd.NA or value is pd.NaT or value != value:
+        return None
+    return value if isinstance(value, float | int | str | bool) else str(value)
+
+
+def _after_first_step(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    for i, c in enumerate(calls):
+        if c.call in ("scaler.update", "optimizer.step", "scaler.step"):
+            return calls[i + 1 :]
+    return calls
