@@ -147,7 +147,7 @@ in_bytes int64 [bytes] bytes of the tensor inputs
 out_bytes int64 [bytes] bytes of the tensor outputs
 flops float64 floating-point operations of a matmul or convolution; null elsewhere
 host_s float64 [s] host time of the call under the dispatch mode: an upper bound, for ranking only
-cast dict null, autocast (a cast that autocast inserted) or user
+cast dict null, autocast (a cast that autocast inserted), user, or promotion (autograd's, for an op that mixed dtypes)
 cast_source dict for a cast: name of the parameter that was cast, if it was one
 tensor_ids list<int64> identities of inputs then outputs within the segment, to follow data flow
 scalars list<float64> Python-number arguments of the call in order (eps, clamp bounds, factors)

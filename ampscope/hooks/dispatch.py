@@ -1,0 +1,166 @@
+"""A dispatch mode that watches every aten op of one thread and disturbs nothing: at the bottom of the mode stack,
+removed by identity, unseen by Dynamo, and never the cause of an exception.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+import weakref
+from typing import Any
+
+import torch
+from torch import _C
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ampscope.hooks.quiet import is_quiet
+
+_running: weakref.WeakSet[OpMode] = weakref.WeakSet()
+
+
+class OpMode(TorchDispatchMode):
+    """Base of census and watch. Subclasses implement `before`, `after` and `raised`.
+
+    `before` returns a token that `after` or `raised` get back; None leaves the call alone. Outside these three
+    nothing of the call is kept. The first exception in one of them switches the mode off: see `failure`.
+
+    The mode sees what the thread that called `start` dispatches, and what the autograd engine runs for it on
+    other threads. A tensor subclass with a dispatch of its own is one op: its inner ops are not seen.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.active = False
+        self.failure: str | None = None
+        """Traceback text of the exception of ours that switched the mode off."""
+        self.own_s = 0.0
+        """Host seconds spent in `before`, `after` and `raised`."""
+
+    # -- to implement ----------------------------------------------------------------------------------------
+
+    def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise AssertionError("to be implemented by the subclass")
+
+    def after(self, token: Any, out: Any, seconds: float) -> None:
+        raise AssertionError("to be implemented by the subclass")
+
+    def raised(self, token: Any, error: BaseException) -> None:
+        raise AssertionError("to be implemented by the subclass")
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    def enter_stack(self) -> bool:
+        """Go to the bottom of this thread's mode stack. False, and nothing done, where that would show: while
+        the user profiles (each op would appear twice), traces, or captures a CUDA graph."""
+        if self.active or _C._autograd._profiler_enabled() or _C._get_tracing_state() or _capturing():
+            return False
+        if not hasattr(TorchDispatchMode, "ignore_compile_internals") and _compiled_anything():
+            return False
+        _hide_from_dynamo()
+        self.failure = None
+        _edit_stack(lambda modes: [self, *modes])
+        self.active = True
+        _running.add(self)
+        return True
+
+    def leave_stack(self) -> None:
+        """Leave the stack wherever the mode is in it. On another thread than that of `enter_stack` the mode
+        stays there as a pass-through."""
+        self.active = False
+        _running.discard(self)
+        _edit_stack(lambda modes: [m for m in modes if m is not self])
+
+    # -- dispatch --------------------------------------------------------------------------------------------
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True would wrap __torch_dispatch__ into a function that imports torch._dynamo at the first op.
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not self.active or is_quiet():
+            return func(*args, **kwargs)
+        began = time.perf_counter()
+        try:
+            token = self.before(func, args, kwargs)
+        except Exception:
+            token = None
+            self._failed()
+        called = time.perf_counter()
+        try:
+            out = func(*args, **kwargs)
+        except BaseException as error:
+            if token is not None:
+                self._after_error(token, error)
+            raise
+        returned = time.perf_counter()
+        if token is not None:
+            try:
+                self.after(token, out, returned - called)
+            except Exception:
+                self._failed()
+        self.own_s += time.perf_counter() - returned + called - began
+        return out
+
+    def _after_error(self, token: Any, error: BaseException) -> None:
+        try:
+            self.raised(token, error)
+        except Exception:
+            self._failed()
+
+    def _failed(self) -> None:
+        self.failure = traceback.format_exc(limit=12)
+        self.active = False
+
+
+def _edit_stack(edit: Any) -> None:
+    """Replace this thread's dispatch mode stack by `edit(stack)`, bottom first.
+
+    Below `TorchDispatchMode.__enter__`, which also sets flags that Dynamo and Inductor read.
+    """
+    modes = [_C._pop_torch_dispatch_stack(None) for _ in range(_C._len_torch_dispatch_stack())]
+    modes.reverse()
+    try:
+        modes = edit(modes)
+    finally:
+        for mode in modes:
+            _C._push_on_torch_dispatch_stack(mode)
+
+
+def _hide_from_dynamo() -> None:
+    """Tell the frame evaluator to leave the handler and all that it calls alone, where a compiled function runs
+    eager parts. Repeated at each start because torch._dynamo.reset() forgets it."""
+    evaluator = _C._dynamo.eval_frame
+    skip = evaluator._FrameAction.SKIP
+    evaluator.set_code_exec_strategy(
+        OpMode.__torch_dispatch__.__code__, evaluator._FrameExecStrategy(skip, skip)
+    )
+
+
+def _compiled_anything() -> bool:
+    return "torch._dynamo" in sys.modules
+
+
+def _capturing() -> bool:
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def _after_fork() -> None:
+    """A forked child (a data-loader worker) inherits the thread's mode stack: take ours out of it."""
+    for mode in list(_running):
+        mode.leave_stack()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
