@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .chunks import Scratch, byte_counts, loaded, scratch, set_magnitude, width_of
+from .chunks import byte_counts, set_magnitude
 from .codes import BYTE_DTYPES, code_values, per_value
 from .layout import dense_parts
+from .scratch import Views, loaded
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,8 @@ def range_summary(tensor: torch.Tensor) -> RangeSummary:
             counts = per_value(byte_counts(part), part.dtype)
             total = total.merge(_of_codes(counts, code_values(part.dtype)))
             continue
-        buffers = scratch(width_of(part.dtype))
-        for n, times in loaded(part, buffers.load):
-            total = total.merge(_of_chunk(buffers, n, times))
+        for views, times in loaded(part):
+            total = total.merge(_of_chunk(views, times))
     return total
 
 
@@ -69,16 +69,15 @@ def _of_codes(counts: NDArray[np.int64], values: NDArray[np.float64]) -> RangeSu
     )
 
 
-def _of_chunk(s: Scratch, n: int, times: int) -> RangeSummary:
-    largest, bad = set_magnitude(s, n)
-    values = s.np_load[:n]
-    zeros = int(np.count_nonzero(np.equal(s.magnitude[:n], 0, out=s.where[:n])))
+def _of_chunk(v: Views, times: int) -> RangeSummary:
+    largest, bad = set_magnitude(v)
+    zeros = int(np.count_nonzero(np.equal(v.magnitude, 0, out=v.where)))
     if bad is None:
-        return RangeSummary(times * n, s.width.decode(largest), float(values.min()), 0, 0, times * zeros)
-    kept = np.delete(values, bad.where)
+        return RangeSummary(times * v.n, v.width.decode(largest), float(v.load.min()), 0, 0, times * zeros)
+    kept = np.delete(v.load, bad.where)
     return RangeSummary(
-        times * n,
-        s.width.decode(largest) if len(kept) else None,
+        times * v.n,
+        v.width.decode(largest) if len(kept) else None,
         float(kept.min()) if len(kept) else None,
         times * bad.total,
         times * bad.nan,

@@ -1,0 +1,155 @@
+"""Per-thread buffers into which tensors are copied chunk by chunk, and how IEEE 754 bits are taken apart.
+
+The `copy_` in `loaded` is the only operation of the CPU path that touches the caller's tensor. It must stay
+so: `Tensor.numpy()` on the tensor itself would make its storage unresizable, and break FSDP.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from .layout import pieces, squeeze_strides
+
+CHUNK = 131072
+"""Elements per chunk: large enough that call overhead fades, small enough for a share of the cache."""
+
+NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16, torch.int16))
+"""dtypes that float32 holds exactly."""
+
+_CACHED_SIZES = 256
+
+
+class Width:
+    """Masks and shifts for the unsigned view of one IEEE 754 width."""
+
+    def __init__(self, bits: int, dtype: torch.dtype, mantissa: int, rebase: int) -> None:
+        self.bits = bits
+        self.dtype = dtype
+        self.uint: type[np.unsignedinteger] = np.uint32 if bits == 32 else np.uint64
+        self.mantissa = self.uint(mantissa)
+        self.rebase = rebase
+        """subtracted from the exponent field to get the bin index, which is then clipped to 0..255."""
+        magnitude = (1 << (bits - 1)) - 1
+        self.magnitude = self.uint(magnitude)
+        self.inf = magnitude >> mantissa << mantissa
+        """bits of +inf; larger magnitudes are NaN."""
+        self.neginf = self.inf | (magnitude + 1)
+        self.bits_65520 = self.encode(65520.0)
+
+    def encode(self, x: float) -> int:
+        """Bits of x."""
+        return int.from_bytes(struct.pack("<f" if self.bits == 32 else "<d", x), "little")
+
+    def decode(self, magnitude: int) -> float:
+        """Value of the bits of a finite magnitude, by integers: right also while denormals are flushed."""
+        if self.bits == 64:
+            return float(struct.unpack("<d", magnitude.to_bytes(8, "little"))[0])
+        exponent, mantissa = magnitude >> 23, magnitude & 0x7FFFFF
+        return math.ldexp(mantissa | (0x800000 if exponent else 0), max(exponent, 1) - 150)
+
+
+W32 = Width(32, torch.float32, 23, 0)
+W64 = Width(64, torch.float64, 52, 1023 - 127)
+
+
+def width_of(dtype: torch.dtype) -> Width:
+    """float32 where it holds the dtype exactly, else float64 (integers beyond 2^53 round there)."""
+    return W32 if dtype in NARROW else W64
+
+
+class Views:
+    """The first n elements of every buffer of a Scratch, as torch (t_) and NumPy views of the same memory."""
+
+    def __init__(self, s: Scratch, n: int) -> None:
+        self.n = n
+        self.width = s.width
+        self.t_load, self.t_code, self.t_wide = s.load[:n], s.code[:n], s.wide[:n]
+        self.load, self.code, self.wide = self.t_load.numpy(), self.t_code.numpy(), self.t_wide.numpy()
+        self.bits = self.load.view(s.width.uint)
+        self.magnitude, self.where = s.magnitude[:n], s.where[:n]
+        # Work space is not needed at the same time as the sums: the same memory keeps the cache warm.
+        self.work = self.wide.view(s.width.uint)[:n]
+
+
+class Scratch:
+    """Buffers of one thread for one width, about 2 MB (3 MB for float64)."""
+
+    def __init__(self, width: Width) -> None:
+        self.width = width
+        # Made as normal tensors: one made under the user's inference_mode could not be written outside it.
+        with torch.inference_mode(mode=False):
+            self.load = torch.empty(CHUNK, dtype=width.dtype, device="cpu")
+            self.code = torch.empty(CHUNK, dtype=torch.uint8, device="cpu")
+            self.wide = torch.empty(CHUNK, dtype=torch.float64, device="cpu")
+        self.magnitude = np.empty(CHUNK, width.uint)
+        self.where = np.empty(CHUNK, np.bool_)
+        self._views: dict[int, Views] = {}
+
+    def first(self, n: int) -> Views:
+        """Views of n elements; a model's tensors have few sizes, so they are kept."""
+        found = self._views.get(n)
+        if found is None:
+            if len(self._views) >= _CACHED_SIZES:
+                self._views.clear()
+            with torch.inference_mode(mode=False):
+                found = self._views[n] = Views(self, n)
+        return found
+
+
+class _PerThread(threading.local):
+    def __init__(self) -> None:
+        self.by_bits: dict[int, Scratch] = {}
+
+
+_per_thread = _PerThread()
+
+
+def scratch(width: Width) -> Scratch:
+    """This thread's buffers for `width`."""
+    found = _per_thread.by_bits.get(width.bits)
+    if found is None:
+        found = _per_thread.by_bits[width.bits] = Scratch(width)
+    return found
+
+
+def loaded(x: torch.Tensor) -> Iterator[tuple[Views, int]]:
+    """Copy a strided tensor chunk by chunk into the buffers of its width.
+
+    Yields (views of the chunk, how often each of its elements occurs in `x`)."""
+    buffers = scratch(width_of(x.dtype))
+    for piece, times in chunks_of(x):
+        views = buffers.first(piece.numel())
+        views.t_load.view(piece.shape).copy_(piece)
+        yield views, times
+
+
+def loaded_codes(x: torch.Tensor) -> Iterator[tuple[Views, int]]:
+    """The same for the raw bytes of a tensor of one-byte elements: they are in `code`."""
+    buffers = scratch(W32)
+    for piece, times in chunks_of(x.view(torch.uint8)):
+        views = buffers.first(piece.numel())
+        views.t_code.view(piece.shape).copy_(piece)
+        yield views, times
+
+
+def chunks_of(x: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
+    """Pieces of at most CHUNK elements that cover strided `x`, with their multiplicity."""
+    n = x.numel()
+    if n == 0:
+        return
+    if x.is_contiguous():
+        if n <= CHUNK:
+            yield x, 1
+        else:
+            for piece in torch.split(x.view(-1), CHUNK):
+                yield piece, 1
+        return
+    view, times = squeeze_strides(x)
+    for piece in pieces(view, CHUNK):
+        yield piece, times
