@@ -112,6 +112,14 @@ def test_a_recorded_run_is_reported(name: str, home: Path, trained: Path) -> Non
     assert "AMP101" in (trained / name).read_text()
 
 
+def test_the_demo_brings_its_own_example(home: Path, tmp_path: Path) -> None:
+    done = ampscope(home, tmp_path, "demo", "--no-view", "--steps", "4", "-o", "run")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("step 0 loss ")
+    assert (tmp_path / "run" / "COMPLETE").exists()
+
+
 def test_a_diagnosis_is_explained(home: Path, tmp_path: Path) -> None:
     done = ampscope(home, tmp_path, "explain", "AMP101")
 
