@@ -73,9 +73,11 @@ class ApiCalls(Collector):
             self._inside_norm = True
             graded = [p for p in _clipped(call) if isinstance(p, torch.Tensor) and p.grad is not None]
             scaled = self.parameters.state_of(graded)
-            for listener in self._clip_listeners:
-                listener(graded, scaled)
-            names = [self.session.param_name(p) or "?" for p in graded[:MAX_NAMES]]
+            names = None
+            if self.session.segment.level != "pulse":
+                for listener in self._clip_listeners:
+                    listener(graded, scaled)
+                names = [self.session.param_name(p) or "?" for p in graded[:MAX_NAMES]]
             limit = call.argument(1, "clip_value" if name == "clip_grad_value_" else "max_norm")
             return self.session.call_row(
                 name,

@@ -108,8 +108,9 @@ class Backward(Collector):
         row["target"] = ",".join(owners) or None
         if error is None:
             segment.micro += 1
-            for listener in self._listeners:
-                listener()
+            if segment.level != "pulse":
+                for listener in self._listeners:
+                    listener()
 
 
 def _combine(states: list[RootState]) -> RootState:

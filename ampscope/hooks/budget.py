@@ -104,7 +104,7 @@ class Budget:
         if index - self.last_sampled >= spread and cost <= credit:
             self.why = f"budget: {credit:.3g} s in hand, {cost:.3g} s needed"
             return "range"
-        self.why = f"budget: {credit:.3g} s in hand, {cost:.3g} s needed"
+        self.why = "budget"
         return "pulse"
 
     def allows(self, seconds: float, wall_s: float) -> bool:

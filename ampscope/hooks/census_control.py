@@ -105,8 +105,10 @@ class CensusControl(Collector):
         if self._running is not None or not wanted or torch.compiler.is_compiling():
             return
         self._waiting = ""
-        self._running = {"census": self._census, "profile": self._profile, "watch": self._watch}[wanted]
-        self._running.start()
+        mode: Any = {"census": self._census, "profile": self._profile, "watch": self._watch}[wanted]
+        if not mode.start():
+            return
+        self._running = mode
         if wanted == "watch":
             self.session.segment.level = "watch"
 
@@ -117,9 +119,20 @@ class CensusControl(Collector):
             table = "kernels" if running is self._profile else "ops"
             for row in running.stop():
                 self.session.emit(table, **row)
+            self._book(running, segment)
             if running is self._watch:
                 self._after_watch(segment)
         self._judge(segment)
+
+    def _book(self, mode: Any, segment: Segment) -> None:
+        """A mode works inside the user's ops, where no guard keeps its time."""
+        own_s = float(getattr(mode, "own_s", 0.0))
+        self.host_s += own_s
+        segment.own_s += own_s
+        self.elements += int(getattr(mode, "elements", 0))
+        failure = getattr(mode, "failure", None)
+        if failure:
+            self.session.fail(self, RuntimeError(failure.strip().splitlines()[-1]))
 
     def _after_watch(self, segment: Segment) -> None:
         self._watched += 1

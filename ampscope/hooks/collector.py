@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from ampscope.hooks.clock import Segment
-from ampscope.hooks.patches import After, Before, Call, Patches
+from ampscope.hooks.patches import After, Before, Patches
 
 if TYPE_CHECKING:
     from ampscope.hooks.session import Session
@@ -95,24 +96,22 @@ class Collector:
         self.patches.wrap(
             owner,
             name,
-            self.guarded(before or _no_token),
-            self.guarded(after or _no_after),
+            self.guarded(before) if before is not None else None,
+            self.guarded(after) if after is not None else None,
             aliases=aliases,
         )
-
-
-def _no_token(call: Call) -> None:
-    return None
-
-
-def _no_after(call: Call, token: Any, result: Any, error: BaseException | None) -> None:
-    return None
 
 
 def shortened(text: str, limit: int = 400) -> str:
     """One line of at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+@functools.cache
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float16` for torch.float16."""
+    return str(dtype).removeprefix("torch.")
 
 
 def traceback_of(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:

@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from ampscope.hooks.collector import Collector, shortened
-
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+from ampscope.hooks.tracebacks import clean, is_ours
 
 
 class Exceptions(Collector):
@@ -40,13 +39,13 @@ class Exceptions(Collector):
 
     def _hook(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         self.guarded(self.record)(error)
-        trace = without_our_frames(error, trace)
+        trace = clean(error, trace)
         self._previous(kind, error, trace)
 
     def _thread_hook(self, args: Any) -> None:
         if args.exc_value is not None:
             self.guarded(self.record)(args.exc_value)
-            trace = without_our_frames(args.exc_value, args.exc_traceback)
+            trace = clean(args.exc_value, args.exc_traceback)
             args = threading.ExceptHookArgs((args.exc_type, args.exc_value, trace, args.thread))
         self._previous_thread(args)
 
@@ -69,33 +68,6 @@ class Exceptions(Collector):
         self.session.failed = error
 
 
-def without_our_frames(error: BaseException, trace: TracebackType | None) -> TracebackType | None:
-    """The traceback as it would be without ampscope: our wrappers' frames taken out, of causes and contexts too."""
-    seen: set[int] = set()
-    todo: list[BaseException | None] = [error.__cause__, error.__context__]
-    while todo:
-        one = todo.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            one.__traceback__ = _cleaned(one.__traceback__)
-            todo += [one.__cause__, one.__context__]
-    cleaned = _cleaned(trace)
-    error.__traceback__ = cleaned
-    return cleaned
-
-
-def _cleaned(trace: TracebackType | None) -> TracebackType | None:
-    kept = []
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(_OURS):
-            kept.append(trace)
-        trace = trace.tb_next
-    result: TracebackType | None = None
-    for entry in reversed(kept):
-        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return result
-
-
 def _user_line(error: BaseException) -> tuple[str | None, int | None, str | None]:
     """The innermost frame that is neither torch's nor ours nor an installed package's."""
     found: tuple[str | None, int | None, str | None] = (None, None, None)
@@ -104,7 +76,7 @@ def _user_line(error: BaseException) -> tuple[str | None, int | None, str | None
         code = trace.tb_frame.f_code
         name = code.co_filename
         library = f"{os.sep}site-packages{os.sep}" in name or name.startswith("<frozen")
-        if not library and not name.startswith(_OURS):
+        if not library and not is_ours(code):
             found = (name, trace.tb_lineno, code.co_name)
         trace = trace.tb_next
     return found

@@ -14,7 +14,8 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ampscope.hooks.clock import Segment
-from ampscope.hooks.collector import Collector
+from ampscope.hooks.collector import Collector, dtype_name
+from ampscope.hooks.deferred import unseen
 from ampscope.hooks.quiet import is_quiet, quiet, readable
 from ampscope.hooks.session import autocast_dtype
 
@@ -53,7 +54,7 @@ def tensors_in(value: Any, depth: int = 0) -> list[torch.Tensor]:
 
 
 def short_dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return dtype_name(tensor.dtype)
 
 
 class Modules(Collector):
@@ -157,11 +158,15 @@ class Modules(Collector):
             self._on_bad_root(module, tensors_in(args))
 
     def _sentinel(self, tensor: torch.Tensor, segment: Segment) -> None:
-        with quiet():
-            source = readable(tensor)
-            if source is None:
-                return
-            total = torch.sum(source.detach(), dtype=torch.float32)
+        if unseen(tensor):
+            # A detached sum with a dtype of its own is the same under autocast: no quiet state needed.
+            total = torch.sum(tensor.detach(), dtype=torch.float32)
+        else:
+            with quiet():
+                source = readable(tensor)
+                if source is None:
+                    return
+                total = torch.sum(source.detach(), dtype=torch.float32)
 
         def receive(value: float) -> None:
             segment.root_sum = value

@@ -32,7 +32,7 @@ class Optimizers(Collector):
         self._before: list[Any] = []
         self._after: list[Any] = []
         self._step_began = 0.0
-        self._described: dict[str, tuple[Any, ...]] = {}
+        self.described: dict[str, tuple[Any, ...]] = {}
         self._row: dict[str, Any] | None = None
 
     def listen(self, before: Any, after: Any) -> None:
@@ -114,9 +114,10 @@ class Optimizers(Collector):
         )
         lr = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
         session.segment.lr = float(lr) if isinstance(lr, (int, float)) else _host_float(lr)
-        self.describe(optimizer, name)
-        for listener in self._before:
-            listener(optimizer, name)
+        if session.segment.level != "pulse" or name not in self.described:
+            self.describe(optimizer, name)
+            for listener in self._before:
+                listener(optimizer, name)
         self._step_began = time.perf_counter()
         if session.last_backward_end:
             session.segment.spent["unscale"] += max(0.0, self._step_began - session.last_backward_end)
@@ -134,8 +135,9 @@ class Optimizers(Collector):
             return
         session.segment.spent["optimizer"] += time.perf_counter() - self._step_began
         self.stepped = True
-        for listener in self._after:
-            listener(optimizer, name)
+        if session.segment.level != "pulse":
+            for listener in self._after:
+                listener(optimizer, name)
         if self.scaler_steps is None:
             self.finish(name, "stepped")
 
@@ -158,9 +160,9 @@ class Optimizers(Collector):
             for group in optimizer.param_groups
             for p in group["params"]
         )
-        if self._described.get(name) == described:
+        if self.described.get(name) == described:
             return
-        self._described[name] = described
+        self.described[name] = described
         for index, group in enumerate(optimizer.param_groups):
             for param in group["params"]:
                 self._describe_one(optimizer, name, index, group, param)

@@ -26,7 +26,10 @@ class Parameters(Collector):
         super().__init__(session)
         self._handles: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
         self._owners: dict[int, tuple[str, int]] = {}
+        self._groups: dict[str, tuple[int, ...]] = {}
         self._fed_now: list[int] = []
+        self._last_fed: tuple[int, ...] = ()
+        self._last_names: tuple[list[str], list[str]] = ([], [])
         self.grad_state: dict[str, str] = {}
         """Per optimizer: whether its gradients carry the loss scale now. Absent: no gradient since it stepped."""
 
@@ -49,7 +52,11 @@ class Parameters(Collector):
         self._handles[id(param)] = (weakref.ref(param), handle)
 
     def own(self, optimizer: torch.optim.Optimizer, name: str) -> None:
-        """Take over an optimizer's parameter groups."""
+        """Take over an optimizer's parameter groups; at once when they are known already."""
+        known = tuple(len(group["params"]) for group in optimizer.param_groups)
+        if self._groups.get(name) == known:
+            return
+        self._groups[name] = known
         for index, group in enumerate(optimizer.param_groups):
             for position, param in enumerate(group["params"]):
                 if not isinstance(param, torch.Tensor):
@@ -81,10 +88,21 @@ class Parameters(Collector):
     def backward_ends(self, scaled: str) -> tuple[list[str], list[str]]:
         """(names of the parameters that this backward fed, their optimizers)."""
         fed = self.session.segment.fed
-        names: list[str] = []
-        owners: dict[str, None] = {}
         for key in self._fed_now:
             fed.setdefault(key, len(fed))
+        now = tuple(self._fed_now)
+        if now != self._last_fed:
+            self._last_fed, self._last_names = now, self._names_of(now)
+        names, owners = self._last_names
+        for name in owners:
+            before = self.grad_state.get(name)
+            self.grad_state[name] = scaled if before in (None, scaled) else "mixed"
+        return names, owners
+
+    def _names_of(self, keys: tuple[int, ...]) -> tuple[list[str], list[str]]:
+        names: list[str] = []
+        owners: dict[str, None] = {}
+        for key in keys:
             entry = self._handles.get(key)
             param = entry[0]() if entry is not None else None
             if param is not None:
@@ -93,9 +111,6 @@ class Parameters(Collector):
             owner = self._owners.get(key)
             if owner is not None:
                 owners[owner[0]] = None
-        for name in owners:
-            before = self.grad_state.get(name)
-            self.grad_state[name] = scaled if before in (None, scaled) else "mixed"
         return names, list(owners)
 
     def state_of(self, params: Iterable[Any]) -> str | None:

@@ -43,7 +43,13 @@ class Patches:
         self._replaced: list[tuple[Any, str, Any, Any]] = []
 
     def wrap(
-        self, owner: Any, name: str, before: Before, after: After, *, aliases: tuple[Any, ...] = ()
+        self,
+        owner: Any,
+        name: str,
+        before: Before | None = None,
+        after: After | None = None,
+        *,
+        aliases: tuple[Any, ...] = (),
     ) -> None:
         """Replace `owner.name`, and the same object under the same name in each of `aliases`.
 
@@ -58,13 +64,15 @@ class Patches:
             if torch.compiler.is_compiling() or is_quiet():
                 return original(*args, **kwargs)
             call = Call(args, kwargs)
-            token = before(call)
+            token = before(call) if before is not None else None
             try:
                 result = original(*call.args, **call.kwargs)
             except BaseException as error:
-                after(call, token, None, error)
+                if after is not None:
+                    after(call, token, None, error)
                 raise
-            after(call, token, result, None)
+            if after is not None:
+                after(call, token, result, None)
             return result
 
         for place in (owner, *aliases):
@@ -79,7 +87,3 @@ class Patches:
             if current is observed:
                 setattr(owner, name, original)
         self._replaced.clear()
-
-
-def nothing(call: Call) -> None:
-    """A `before` that needs no token."""

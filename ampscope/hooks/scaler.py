@@ -157,8 +157,9 @@ class Scaler(Collector):
             self.optimizers.parameters.grad_state[opt] = "unscaled"
 
     def _tell_scaled(self, optimizer: Any, opt: str) -> None:
-        for listener in self._scaled_listeners:
-            listener(optimizer, opt)
+        if self.session.segment.level != "pulse":
+            for listener in self._scaled_listeners:
+                listener(optimizer, opt)
 
     # -- step -----------------------------------------------------------------------------------------------------
 
@@ -171,7 +172,8 @@ class Scaler(Collector):
         session.trains()
         session.work_begins()
         self.optimizers.parameters.own(optimizer, opt)
-        self.optimizers.describe(optimizer, opt)
+        if session.segment.level != "pulse" or opt not in self.optimizers.described:
+            self.optimizers.describe(optimizer, opt)
         call_row = session.call_row(
             "scaler.step", object=name, target=opt, enabled=True, value=self._scales.get(name), phase="optimizer",
             scaled=self.optimizers.parameters.grad_state.get(opt),
@@ -196,13 +198,6 @@ class Scaler(Collector):
             init_scale=float(getattr(scaler, "_init_scale", 1.0)),
         )
         segment.scale = row["scale"]
-
-        def receive(value: float) -> None:
-            row["scale"] = value
-            segment.scale = value
-
-        if scaler._scale is not None:
-            self.session.deferred.put(scaler._scale, receive)
         return row
 
     def _after_step(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from ampscope.hooks.budget import Budget
 from ampscope.hooks.clock import Row, Segment, StepClock
-from ampscope.hooks.collector import Collector, shortened
+from ampscope.hooks.collector import Collector, dtype_name, shortened
 from ampscope.hooks.deferred import DeferredScalars
 from ampscope.hooks.exceptions import Exceptions
 from ampscope.hooks.names import ModelNames, Ordinals
@@ -83,6 +83,7 @@ class Session:
         self.failed: BaseException | None = None
         """The exception that escaped from the script."""
         self.closed = False
+        self._tell: dict[str, list[Any]] = {}
         self._ended: deque[_Ended] = deque()
         self._seq = 0
         self._local = threading.local()
@@ -97,6 +98,14 @@ class Session:
                 collector.install()
             except Exception as error:
                 self.fail(collector, error)
+        self._tell = {
+            moment: [
+                collector.guarded(getattr(collector, moment))
+                for collector in collectors
+                if getattr(type(collector), moment) is not getattr(Collector, moment)
+            ]
+            for moment in ("segment_start", "segment_end", "work_begins", "new_root")
+        }
         self._open(self.segment)
 
     def close(self) -> None:
@@ -166,15 +175,19 @@ class Session:
         """Add a row to `calls`: order, time, place and the state of autocast are filled in here."""
         where = place if place is not None else user_place(skip=1)
         self._seq += 1
+        segment = self.segment
         row["seq"] = self._seq
-        row["t"] = self.clock.now()
+        row["t"] = time.perf_counter() - self.clock.start
         row["call"] = call
+        row["micro"] = segment.micro
         row["thread_main"] = threading.get_ident() == self.thread
-        if "autocast_dtype" not in row:
-            row["autocast_dtype"] = autocast_dtype()[1]
+        row["autocast_dtype"] = autocast_dtype()[1]
+        if "phase" not in row:
+            row["phase"] = self.phase()
         if where is not None:
             row["file"], row["line"], row["function"] = where.file, where.line, where.function
-        return self.emit("calls", **row)
+        segment.rows.append(("calls", row))
+        return row
 
     # -- segments ------------------------------------------------------------------------------------------
 
@@ -185,15 +198,13 @@ class Session:
             return
         segment.work_began = time.perf_counter()
         segment.spent["data"] = segment.work_began - segment.began
-        for collector in self.collectors:
-            if not collector.dead:
-                collector.guarded(collector.work_begins)()
+        for tell in self._tell["work_begins"]:
+            tell()
 
     def new_root(self, root: torch.nn.Module) -> None:
         """A root module runs forward for the first time."""
-        for collector in self.collectors:
-            if not collector.dead:
-                collector.guarded(collector.new_root)(root)
+        for tell in self._tell["new_root"]:
+            tell(root)
 
     def backward_begins(self) -> None:
         """An outermost backward starts: work whose gradients were cleared before it led to nothing."""
@@ -240,15 +251,13 @@ class Session:
         segment.level = self.budget.choose(
             index, self.clock.now(), self.clock.optimizers, self.clock.next_step
         )
-        for collector in self.collectors:
-            if not collector.dead:
-                collector.guarded(collector.segment_start)(segment)
+        for tell in self._tell["segment_start"]:
+            tell(segment)
 
     def _file(self, segment: Segment, outcome: str, optimizer: str | None) -> None:
         segment.outcome = outcome
-        for collector in self.collectors:
-            if not collector.dead:
-                collector.guarded(collector.segment_end)(segment)
+        for tell in self._tell["segment_end"]:
+            tell(segment)
         now = time.perf_counter()
         if outcome != "ended":
             self._emit_step(segment, outcome, now)
@@ -353,10 +362,15 @@ class Session:
 
 def autocast_dtype(device: str | None = None) -> tuple[str | None, str | None]:
     """(device type, dtype) of the autocast in force on this thread, for `device` or the first that is on."""
+    if not torch._C._is_any_autocast_enabled():
+        return None, None
     for kind in (device,) if device is not None else ("cuda", "cpu"):
-        with contextlib.suppress(RuntimeError):
+        try:
             if torch.is_autocast_enabled(kind):
-                return kind, str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
+                return kind, dtype_name(torch.get_autocast_dtype(kind))
+        except RuntimeError:
+            # A device type without autocast, such as meta.
+            continue
     return None, None
 
 
