@@ -37,12 +37,15 @@ def problem(path: Path) -> str | None:
     except OSError as e:
         return "not a regular file" if path.is_symlink() else f"cannot be opened: {e.strerror}"
     try:
-        with open(fd, "rb", buffering=0) as f:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                return "not a regular file"
-            return _problem(f, os.fstat(fd).st_size)
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return "not a regular file"
+        with open(fd, "rb", buffering=0, closefd=False) as f:
+            return _problem(f, status.st_size)
     except OSError as e:
         return f"cannot be read: {e.strerror}"
+    finally:
+        os.close(fd)
 
 
 def _problem(f: io.FileIO, size: int) -> str | None:

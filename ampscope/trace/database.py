@@ -85,7 +85,7 @@ _EXPLAIN: Any = duckdb.StatementType.EXPLAIN
 
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:
     """Missing lists as None: pandas' NA cannot be asked whether it is true."""
-    for name in frame.columns[frame.dtypes == object]:
+    for name in [n for n, kind in frame.dtypes.items() if pd.api.types.is_object_dtype(kind)]:
         values = frame[name]
         if any(v is pd.NA for v in values):
             frame[name] = pd.Series([None if v is pd.NA else v for v in values], values.index, dtype=object)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ampscope.trace.checksum import BLANK, SEAL_KEY, seal
@@ -33,8 +33,8 @@ ROW_GROUP = 65_536
 class Misfits:
     """Values that did not fit their column, per `table.column`: how many, and the first of them."""
 
-    counts: dict[str, int]
-    example: dict[str, str]
+    counts: dict[str, int] = field(default_factory=dict)
+    example: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, value: object) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
@@ -48,7 +48,7 @@ def arrow_table(table: Table, rows: Rows, misfits: Misfits) -> pa.Table:
 
     names = list(table.column_names)
     batches = []
-    for start in range(0, len(rows), BATCH):
+    for start in range(0, max(1, len(rows)), BATCH):
         chunk = rows[start : start + BATCH]
         columns = [
             _column(c, [row.get(c.name) for row in chunk], f"{table.name}.{c.name}", misfits)

@@ -17,7 +17,7 @@ from ampscope.trace.schema import TABLES
 PART_FILE = re.compile(r"part-(?:p(\d{1,9})-)?(\d{6,18})(?:-(\d{6,18}))?\.parquet(\.\d+\.tmp)?")
 """Full name of a part, or of one that was being written (group 4)."""
 
-_RANK = re.compile(r"rank=(\d{1,9})")
+_RANK = re.compile(r"rank=(0|[1-9]\d{0,8})")
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,9 @@ def list_parts(run_dir: Path) -> list[Part]:
     """Every part of a run in order of table, rank, process and number; those replaced are still listed."""
     found: list[Part] = []
     for table in TABLES:
-        for folder in sorted((run_dir / table).glob("rank=*")):
-            rank = _RANK.fullmatch(folder.name)
-            if rank is not None:
-                found += _parts_of(folder, table, int(rank[1]))
+        ranks = {int(m[1]): p for p in (run_dir / table).glob("rank=*") if (m := _RANK.fullmatch(p.name))}
+        for rank in sorted(ranks):
+            found += _parts_of(ranks[rank], table, rank)
     return found
 
 

@@ -43,7 +43,7 @@ class PartStore:
         self.bytes = 0
         self.waiting: deque[Encoded] = deque()
         self._report = report
-        self._misfits = Misfits({}, {})
+        self._misfits = Misfits()
         self._told: set[str] = set()
 
     @property

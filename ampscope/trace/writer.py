@@ -55,10 +55,10 @@ class TraceWriter:
     """Writer of one process's rows.
 
     `flush_seconds` is the first flush interval, `flush_rows` the number of waiting rows that starts a flush
-    at once. At most `max_rows` rows (default five flushes) wait in memory; beyond that the oldest are
-    dropped, and an `events` row says how many. `on_error(message, exception)` is called on the writer's
-    thread, once per kind of fault. `strict` makes unknown tables and keys raise KeyError in `add`; otherwise
-    they are left out.
+    at once. At most `max_rows` rows (default five flushes) wait for the thread, and as many, compressed, for
+    a disk that refuses; beyond that the oldest are dropped, and an `events` row says how many.
+    `on_error(message, exception)` is called on the writer's thread, once per kind of fault. `strict` makes
+    unknown tables and keys raise KeyError in `add`; otherwise they are left out.
 
     A forked child that inherits a writer cannot write with it. Rows belong to the writer once added.
     """
@@ -89,7 +89,6 @@ class TraceWriter:
         self._started = time.monotonic()
         self._inbox: deque[tuple[str, list[Row]]] = deque()
         self._inbox_rows = 0
-        self._taken_rows = 0
         self._dropped_unsaid = 0
         # Reentrant, and held only for an append or a swap: a signal handler may add a row in the middle of an
         # add.
@@ -97,6 +96,7 @@ class TraceWriter:
         # A raw lock as a bell: unlike Event.set, releasing it from a signal handler cannot deadlock.
         self._bell = _thread.allocate_lock()
         self._bell.acquire()
+        self._start_once = _thread.allocate_lock()
         self._waiters: deque[_Waiter] = deque()
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -154,9 +154,11 @@ class TraceWriter:
             self._ring()
             self._thread.join(timeout)
             if self._thread.is_alive():
-                late = TimeoutError(f"{self._taken_rows} rows still waited after {timeout:g} s")
+                late = TimeoutError(f"not done after {timeout:g} s")
                 self._report("close", "The disk was too slow for the end of the trace", late)
                 return False
+            if self._inbox:  # another thread added while the last flush ran
+                self._cycle()
         return not self._store.waiting and not self._inbox
 
     def _mine(self) -> bool:
@@ -177,19 +179,21 @@ class TraceWriter:
         with self._lock:
             self._inbox.append((table, rows))
             self._inbox_rows += len(rows)
-            while self._inbox_rows + self._taken_rows > self.max_rows and len(self._inbox) > 1:
+            while self._inbox_rows > self.max_rows and len(self._inbox) > 1:
                 gone = len(self._inbox.popleft()[1])
                 self._inbox_rows -= gone
                 self._drop(gone)
             full = self._inbox_rows >= self.flush_rows
-            if self._thread is None:
+            # Not `is None`: a signal handler may get here while the thread is being started.
+            if self._start_once.acquire(blocking=False):
                 self._start()
         if full:
             self._ring()
 
     def _drop(self, rows: int) -> None:
-        self.rows_dropped += rows
-        self._dropped_unsaid += rows
+        with self._lock:
+            self.rows_dropped += rows
+            self._dropped_unsaid += rows
 
     def _start(self) -> None:
         atexit.register(self.close)
@@ -230,16 +234,13 @@ class TraceWriter:
             stored = self._store.store()
             if self._dropped_unsaid and (stored or self._closing):
                 self._say_dropped()
-            with self._lock:
-                self._drop(self._store.drop_beyond(self.max_rows))
-                self._taken_rows = self._store.rows_waiting
+            self._drop(self._store.drop_beyond(self.max_rows))
         except BaseException as e:
             self._report(type(e), "The trace writer met an error of its own", e)
 
     def _drain(self) -> dict[str, list[Row]]:
         with self._lock:
             inbox, self._inbox = self._inbox, deque()
-            self._taken_rows += self._inbox_rows
             self._inbox_rows = 0
         by_table: defaultdict[str, list[Row]] = defaultdict(list)
         for table, rows in inbox:
