@@ -38,6 +38,6 @@ def exponent_histogram(tensor: torch.Tensor) -> ExponentHistogram:
     (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), a few 2^-53 in practice.
     Raises ValueError for tensors without data (meta).
     """
-    if tensor.device.type in ("cpu", "meta"):
+    if tensor.device.type in ("cpu", "meta", "mps"):
         return tally(tensor).freeze(dtype_name(tensor.dtype))
     return read_device(tensor)

@@ -1,15 +1,20 @@
-"""Statistics of many tensors without waiting for the device: fixed rows of one buffer, drained by one copy.
+"""Statistics of many tensors without waiting for the device: what the recorder reads tensors into.
 
-On the CPU a read is done at once. On a device each read is queued on the current stream and `drain` copies
-all rows to pinned memory asynchronously; nothing synchronises until `Pending.result` is asked for.
+On the CPU (and on devices without float64) a read is done at once. On CUDA a read is queued on the current
+stream; nothing waits until `Pending.result` is asked for.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 
 from .binades import ExponentHistogram
 from .chunks import tally
+from .device_queue import DeviceQueue, Drained, Result, triton_kernel
+
+_READ_AT_ONCE = ("cpu", "mps")
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -18,41 +23,62 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 class Pending:
-    """Rows on their way to the host."""
+    """Rows handed over by `StatsRows.drain`. Once `ready` has said True, any thread may call `result`, and it
+    touches no device."""
 
-    def __init__(self, done: list[tuple[object, ExponentHistogram]]) -> None:
-        self._done = done
+    def __init__(self, done: Result, drained: Drained | None = None) -> None:
+        self._done, self._drained = done, drained
 
     def ready(self) -> bool:
         """Whether `result` returns without waiting. Never waits itself."""
-        return True
+        return self._drained is None or self._drained.ready()
 
-    def result(self) -> list[tuple[object, ExponentHistogram]]:
-        """(tag, histogram) in the order of reading; waits for the copy if it must."""
+    def result(self) -> Result:
+        """(tag, histogram) in the order of reading; waits for the copy if it must. May be called again."""
+        if self._drained is not None:
+            self._done = self._drained.decode()
+            self._drained = None
         return self._done
 
 
 class StatsRows:
-    """At most `capacity` tensors between two drains; memory is fixed at construction."""
+    """At most `capacity` tensors of `device` between two drains; memory is fixed at construction.
+
+    For one thread at a time. Sparse tensors make a device wait (torch counts their elements); nothing else
+    does. On a device without float64 (mps) every read waits.
+    """
 
     def __init__(self, device: torch.device | str, capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"StatsRows needs room for at least one tensor, not {capacity}.")
         self.device = torch.device(device)
         self.capacity = int(capacity)
-        self._read: list[tuple[object, ExponentHistogram]] = []
+        self._done: Result = []
+        self._queue: DeviceQueue | None = None
+        if self.device.type not in _READ_AT_ONCE:
+            self._queue = DeviceQueue(self.device, self.capacity, triton_kernel(self.device))
 
     def __len__(self) -> int:
-        return len(self._read)
+        return len(self._done) if self._queue is None else len(self._queue.keys)
 
     def read(self, tensor: torch.Tensor, tag: object) -> bool:
-        """Read one tensor into the next row. Returns False, having read nothing, when no row is left."""
-        if len(self._read) >= self.capacity:
-            return False
-        self._read.append((tag, tally(tensor).freeze(dtype_name(tensor.dtype))))
-        return True
+        """Read one tensor into the next row; False, having read nothing, when no row is left."""
+        return self.read_many([(tensor, tag)]) == 1
+
+    def read_many(self, tensors: Iterable[tuple[torch.Tensor, object]]) -> int:
+        """Read (tensor, tag) pairs, on CUDA in one kernel launch per dtype; returns how many found a row."""
+        batch = list(tensors)[: self.capacity - len(self)]
+        if self._queue is not None:
+            self._queue.read(batch)
+        else:
+            self._done += [(tag, tally(x).freeze(dtype_name(x.dtype))) for x, tag in batch]
+        return len(batch)
 
     def drain(self) -> Pending:
-        """Hand over all rows read so far and start anew."""
-        done, self._read = self._read, []
+        """Hand over all rows read so far and start anew: one asynchronous copy, no waiting."""
+        if self._queue is not None and self._queue.keys:
+            return Pending([], self._queue.drain())
+        done, self._done = self._done, []
         return Pending(done)
 
 
