@@ -9,7 +9,8 @@ from typing import Any
 
 from ampscope.hooks import shadow
 from ampscope.hooks.dispatch import OpMode
-from ampscope.hooks.oprow import Limits, OpRows, PendingOp, Row
+from ampscope.hooks.oprow import OpRows, PendingOp, Row
+from ampscope.hooks.tensorfacts import Limits
 from ampscope.hooks.view import SessionView
 
 
@@ -46,7 +47,7 @@ class Census(OpMode):
         """Leave the mode stack and hand over the rows, in order."""
         self.leave_stack()
         self._ops.flush_casts()
-        self.elements = self._ops.ranges.elements
+        self.elements = self._ops.reader.ranges.elements
         rows, self._rows = self._rows, []
         self._ops = OpRows(self.view, self.limits)
         rows.sort(key=lambda row: int(row["seq"]))
@@ -57,9 +58,9 @@ class Census(OpMode):
             self.dropped += 1
             return None
         if self.own_s > self.limits.seconds:
-            self._ops.read_values = False
+            self._ops.reader.read_values = False
         op = self._ops.begin(func, args, kwargs)
-        if op is not None and self._ops.read_values:
+        if op is not None and self._ops.reader.read_values:
             self._shadows.before(op)
         return op
 
@@ -67,7 +68,7 @@ class Census(OpMode):
         row = self._ops.finish(op, out, seconds)
         if row is None:
             return
-        if self._ops.read_values:
+        if self._ops.reader.read_values:
             self._shadows.after(op, out)
         self._rows.append(row)
 

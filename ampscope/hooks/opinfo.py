@@ -72,6 +72,12 @@ _LITERALS = frozenset(
     ]
 )
 _CASTS = frozenset(("aten::_to_copy", "aten::copy_", "aten::to", "aten::_foreach_copy_"))
+_HIDDEN_WRITES = {
+    f"aten::{name}": (3, 4)
+    for name in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm", "instance_norm")
+}
+"""Running statistics that these update although their schemas do not say so."""
+
 _VIEW_COPIES = frozenset(("aten::detach", "aten::alias", "aten::lift_fresh"))
 
 
@@ -128,7 +134,7 @@ def _read(func: Any) -> OpInfo:
     aliased = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
     return OpInfo(
         name=name,
-        writes=tuple(writes),
+        writes=_HIDDEN_WRITES.get(name) or tuple(writes),
         writes_keywords=tuple(keywords),
         reads_written=name not in _OVERWRITES,
         view=name not in _CASTS and (aliased or name in _VIEW_COPIES),

@@ -6,7 +6,7 @@ Keeps rows and small integers only, never a tensor. Everything here runs under `
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +16,11 @@ from torch import _C
 from ampscope.hooks.attribution import Attribution, Origin
 from ampscope.hooks.casts import PROMOTION, USER, CastLabels, autocast_on
 from ampscope.hooks.flops import flops_of
-from ampscope.hooks.identity import StorageIds
 from ampscope.hooks.opinfo import OpInfo, op_info
-from ampscope.hooks.quiet import quiet, readable
+from ampscope.hooks.quiet import quiet
 from ampscope.hooks.source import user_place
-from ampscope.hooks.valuerange import RangeCache, ValueRange, merged
+from ampscope.hooks.tensorfacts import FactReader, Limits, TensorFacts, collect
+from ampscope.hooks.valuerange import merged
 from ampscope.hooks.view import SessionView
 from ampscope.trace.schema import KEY, OPS
 
@@ -29,38 +29,6 @@ Row = dict[str, Any]
 OP_COLUMNS = ("phase", "micro", *(c.name for c in OPS.columns if c not in KEY))
 
 _SCALARS_PER_LIST = 8
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one segment of census or watch may cost."""
-
-    rows: int = 200_000
-    """Rows kept; ops after that are not recorded."""
-    elements: int = 1 << 24
-    """Tensors with more elements are not read (16 times as many on a device other than the CPU)."""
-    seconds: float = 30.0
-    """Own host time; after that rows come without values."""
-    shadow_flops: float = 2.0**30
-    """Largest op that is recomputed."""
-    shadow_elements: int = 1 << 22
-    """Largest output that is recomputed, and input."""
-    shadow_seconds: float = 5.0
-    """Own time for recomputing; none after that."""
-
-
-@dataclass
-class TensorFacts:
-    """One tensor argument or result."""
-
-    identity: int
-    dtype: str
-    shape: str
-    nbytes: int
-    device: str
-    value: torch.Tensor | None
-    """What may be read of it, while the call lasts; None for tensors without readable floating-point values."""
-    range: ValueRange | None = None
 
 
 @dataclass
@@ -80,6 +48,8 @@ class PendingOp:
     extra: Any = None
     """For the collector that owns the row."""
     outputs: list[TensorFacts] = field(default_factory=list)
+    side: list[TensorFacts] = field(default_factory=list)
+    """Arguments that were written and are not among the results: running statistics."""
 
 
 class OpRows:
@@ -88,9 +58,7 @@ class OpRows:
     def __init__(self, view: SessionView, limits: Limits) -> None:
         self.view = view
         self.limits = limits
-        self.read_values = True
-        self.ids = StorageIds()
-        self.ranges = RangeCache(limits.elements)
+        self.reader = FactReader(limits)
         self.attribution = Attribution()
         self._labels: dict[int, CastLabels] = {}
         self._params: dict[int, tuple[str, int]] = {}
@@ -98,6 +66,11 @@ class OpRows:
 
     def start(self) -> None:
         self.attribution.start()
+
+    @property
+    def parameters(self) -> KeysView[int]:
+        """Identities of the storages of parameters that were an argument so far."""
+        return self._params.keys()
 
     def flush_casts(self) -> None:
         """No further op will come: label the casts that wait for one."""
@@ -114,17 +87,17 @@ class OpRows:
         written: list[torch.Tensor] = []
         skip = info.writes if not info.reads_written else ()
         for position, value in enumerate(args):
-            _collect(value, written if position in skip else tensors)
+            collect(value, written if position in skip else tensors)
             if position in info.writes and position not in skip:
-                _collect(value, written)
+                collect(value, written)
         for name, value in kwargs.items():
-            _collect(value, written if name in info.writes_keywords else tensors)
+            collect(value, written if name in info.writes_keywords else tensors)
         if any(t.is_meta for t in tensors):
             return None
         with quiet():
-            inputs = [self._facts(t) for t in tensors]
+            inputs = [self.reader.facts(t) for t in tensors]
             if not info.view:
-                self._read(inputs)
+                self.reader.read(inputs)
             for tensor, facts in zip(tensors, inputs, strict=True):
                 self._note_parameter(tensor, facts)
         row, origin, node, made = self._new_row(info, phase, inputs)
@@ -134,16 +107,22 @@ class OpRows:
     def finish(self, op: PendingOp, out: Any, seconds: float) -> Row | None:
         """The finished row; None when the result lives on the meta device."""
         tensors: list[torch.Tensor] = []
-        _collect(out, tensors)
+        collect(out, tensors)
+        if not tensors:
+            tensors = op.written  # foreach and fused ops return nothing
         if any(t.is_meta for t in tensors):
             return None
         row, info = op.row, op.info
         with quiet():
             for tensor in op.written:
-                self.ranges.wrote(self.ids.of(tensor))
-            op.outputs = outputs = [self._facts(t) for t in tensors]
+                self.reader.ranges.wrote(self.reader.ids.of(tensor))
+            op.outputs = outputs = [self.reader.facts(t) for t in tensors]
             if not info.view and not info.uninitialised:
-                self._read(outputs)
+                self.reader.read(outputs)
+            if op.written:
+                results = {f.identity for f in outputs}
+                op.side = [f for f in map(self.reader.facts, op.written) if f.identity not in results]
+                self.reader.read(op.side)
             row["flops"] = flops_of(op.func, op.args, op.kwargs, out)
         row["host_s"] = seconds
         row["out_dtypes"] = [f.dtype for f in outputs]
@@ -175,8 +154,8 @@ class OpRows:
         if node is None:
             place = user_place()
         else:
-            if module is None and forward is not None:
-                module = forward.module
+            if module is None:
+                module = self._module_of_parameter(node) if forward is None else forward.module
             place = user_place(within_backward=True) or (forward and forward.place) or user_place()
         origin = Origin(info.name, module, place)
         made = self.attribution.forward_op(origin)
@@ -198,34 +177,11 @@ class OpRows:
             row["in_amax"], row["in_amin"] = found.amax, found.amin
         return row, origin, node, made
 
-    def _facts(self, tensor: torch.Tensor) -> TensorFacts:
-        """Facts of one tensor; a hostile subclass gets question marks."""
-        try:
-            value = readable(tensor)
-            dtype = tensor.dtype
-            identity = self.ids.of(tensor if value is None else value)
-            shape = "x".join(str(n) for n in tensor.shape)
-            nbytes = int(tensor.numel()) * dtype.itemsize
-            device = tensor.device.type
-        except Exception:
-            return TensorFacts(0, "?", "?", 0, "?", None)
-        if value is not None and not (dtype.is_floating_point or dtype.is_complex):
-            value = None
-        return TensorFacts(identity, str(dtype).removeprefix("torch."), shape, nbytes, device, value)
-
-    def _read(self, facts: list[TensorFacts]) -> None:
-        if not self.read_values:
-            return
-        for f in facts:
-            if f.value is None:
-                continue
-            if f.device != "cpu":
-                if f.device == "cuda" and torch.cuda.is_current_stream_capturing():
-                    continue
-                self.ranges.max_elements = 16 * self.limits.elements
-            else:
-                self.ranges.max_elements = self.limits.elements
-            f.range = self.ranges.of(f.value, f.identity)
+    def _module_of_parameter(self, node: Any) -> str | None:
+        """Module of the parameter whose gradient an AccumulateGrad node takes."""
+        variable = getattr(node, "variable", None)
+        name = None if variable is None else self.view.param_name(variable)
+        return name.rpartition(".")[0] or None if name is not None else None
 
     def _note_parameter(self, tensor: torch.Tensor, facts: TensorFacts) -> None:
         if facts.identity and isinstance(tensor, torch.nn.Parameter) and facts.identity not in self._params:
@@ -274,17 +230,6 @@ def _labeller(op: PendingOp) -> Callable[[str], None]:
 
 def _item_size(facts: TensorFacts) -> int:
     return int(getattr(torch, facts.dtype).itemsize) if facts.dtype != "?" else 1
-
-
-def _collect(value: Any, into: list[torch.Tensor]) -> None:
-    if isinstance(value, torch.Tensor):
-        into.append(value)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _collect(item, into)
-    elif isinstance(value, dict):
-        for item in value.values():
-            _collect(item, into)
 
 
 def _scalars(info: OpInfo, args: tuple[Any, ...], kwargs: Row) -> list[float] | None:

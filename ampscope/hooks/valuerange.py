@@ -47,10 +47,12 @@ def value_range(tensor: torch.Tensor) -> ValueRange | None:
         x = torch.view_as_real(x.resolve_conj())
     if x.is_neg():
         x = x.resolve_neg()
-    x, times = squeeze_strides(x)
+    times = 1
+    if not x.is_contiguous():
+        x, times = squeeze_strides(x)
     if x.element_size() < _NARROWEST:
         x = x.to(torch.float32)
-    low, high = (float(v) for v in torch.stack(torch.aminmax(x)).to(torch.float64).tolist())
+    low, high = _extremes(x)
     if not (math.isfinite(low) and math.isfinite(high)):
         return _with_nonfinite(x, times)
     zeros = x.numel() - int(torch.count_nonzero(x)) if low <= 0.0 <= high else 0
@@ -65,11 +67,19 @@ def _with_nonfinite(x: torch.Tensor, times: int) -> ValueRange:
     lost = x.numel() - n
     if n == 0:
         return ValueRange(lost * times, lost * times, nan * times, posinf * times, 0, None, None)
-    low, high = (float(v) for v in torch.stack(torch.aminmax(finite)).to(torch.float64).tolist())
+    low, high = _extremes(finite)
     zeros = n - int(torch.count_nonzero(finite))
     return ValueRange(
         x.numel() * times, lost * times, nan * times, posinf * times, zeros * times, max(high, -low), low
     )
+
+
+def _extremes(x: torch.Tensor) -> tuple[float, float]:
+    low, high = torch.aminmax(x)
+    if x.is_cpu:
+        return float(low.item()), float(high.item())
+    both = torch.stack((low, high)).to(torch.float64).tolist()
+    return float(both[0]), float(both[1])
 
 
 def merged(ranges: list[ValueRange]) -> ValueRange | None:
@@ -126,15 +136,7 @@ class RangeCache:
 
     def _key(self, tensor: torch.Tensor, identity: int, numel: int) -> tuple[object, ...]:
         version = -1 if tensor.is_inference() else tensor._version
-        layout: object = None
-        if not tensor.is_contiguous():
-            strides = sorted(zip(tensor.stride(), tensor.shape, strict=True))
-            dense = 1
-            for stride, size in strides:
-                if size != 1 and stride != dense:
-                    layout = tuple(strides)
-                    break
-                dense *= size
+        layout = None if tensor.is_contiguous() else _gaps(tensor)
         return (
             identity,
             self._writes.get(identity, 0),
@@ -145,3 +147,17 @@ class RangeCache:
             layout,
             tensor.is_neg(),
         )
+
+
+def _gaps(tensor: torch.Tensor) -> tuple[tuple[int, int], ...] | None:
+    """(stride, size) of the dimensions, or None when the elements fill one piece of memory once each, so that
+    every permutation of them has the same range."""
+    strides = sorted(zip(tensor.stride(), tensor.shape, strict=True))
+    dense = 1
+    for stride, size in strides:
+        if size == 1:
+            continue
+        if stride != dense:
+            return tuple(strides)
+        dense *= size
+    return None
