@@ -42,20 +42,22 @@ class _Package(ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 
-def __getattr__(name: str) -> object:
-    if name == "__version__":
-        from importlib.metadata import PackageNotFoundError, version
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
-        try:
-            return version("ampscope")
-        except PackageNotFoundError:
-            return "0+unknown"
-    if name == "diagnose":
-        return import_module("ampscope.diagnose")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            from importlib.metadata import PackageNotFoundError, version
+
+            try:
+                return version("ampscope")
+            except PackageNotFoundError:
+                return "0+unknown"
+        if name == "diagnose":
+            return import_module("ampscope.diagnose")
+        if name in _HOMES:
+            return getattr(import_module(_HOMES[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
