@@ -24,6 +24,7 @@ from ampscope.hooks.scaler import Scaler
 from ampscope.hooks.session import Session
 from ampscope.hooks.settings import Settings
 from ampscope.hooks.updates import Updates
+from ampscope.overrides import Overrides
 
 _current: Session | None = None
 _fork_hook = False
@@ -92,7 +93,7 @@ def _collectors(session: Session) -> list[Any]:
     exceptions = Exceptions(session)
     edits = GradEdits(session, parameters)
     census = CensusControl(session)
-    order: list[Any] = [exceptions, parameters, ranges, updates, blame, edits]
+    order: list[Any] = [Overrides(session), exceptions, parameters, ranges, updates, blame, edits]
     modules = Modules(session, lambda *a: ranges.on_output(*a), lambda *a: blame.on_inputs(*a))
     scaler.listen(lambda o, n: edits.look(o, n), lambda o, n, s: blame.on_skip(o, n, s))
     scaler.listen(lambda o, n: ranges.on_scaled_gradients(o, n), lambda o, n, s: None)
