@@ -45,8 +45,6 @@ def range_summary(tensor: torch.Tensor) -> RangeSummary:
     """
     total = RangeSummary()
     for part in dense_parts(tensor):
-        if part.device.type != "cpu":
-            part = part.to("cpu")
         if part.dtype in BYTE_DTYPES:
             counts = per_value(byte_counts(part), part.dtype)
             total = total.merge(_of_codes(counts, code_values(part.dtype)))
