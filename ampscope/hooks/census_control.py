@@ -24,6 +24,12 @@ SKIPS_AFTER_WARMUP = 2
 WATCH_SEGMENTS = 40
 """Segments under watch without a catch, after which it is given up until something new happens."""
 
+CATCHES = 5
+"""Catches of one run: what the same fault does again teaches nothing, and each costs watched segments."""
+
+PAUSE = 4
+"""After the n-th catch the watch rests for PAUSE**n segments."""
+
 WATCH_SECONDS = 5.0
 """Own time that all watching of a run may cost beyond the budget."""
 
@@ -41,6 +47,8 @@ class CensusControl(Collector):
         self._running: Any = None
         self._waiting = ""
         self._armed = False
+        self._catches = 0
+        self._rests_until = -1
         self._watched = 0
         self._watch_s = 0.0
         self._skips = 0
@@ -59,7 +67,9 @@ class CensusControl(Collector):
     # -- arming ---------------------------------------------------------------------------------------------------
 
     def _arm(self, why: str) -> None:
-        if self._armed or self.session.settings.level != "watch":
+        if self._armed or self.session.settings.level != "watch" or self._catches >= CATCHES:
+            return
+        if self.session.segment.index < self._rests_until:
             return
         self._armed = True
         self._watched = 0
@@ -138,11 +148,14 @@ class CensusControl(Collector):
         self._watched += 1
         self._watch_s += segment.own_s
         if self._watch.caught:
+            self._catches += 1
+            self._rests_until = segment.index + PAUSE**self._catches
             self._disarm("watch_caught", "The watch caught the first op that made a non-finite value.")
         elif self._watched >= WATCH_SEGMENTS or (
             self._watch_s > WATCH_SECONDS
             and not self.session.budget.allows(segment.own_s, self.session.clock.now())
         ):
+            self._rests_until = segment.index + WATCH_SEGMENTS
             self._disarm("note", f"The watch saw {self._watched} segments and caught nothing.")
 
     def _disarm(self, event: str, message: str) -> None:

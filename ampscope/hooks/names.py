@@ -72,6 +72,7 @@ class ModelNames:
         old = self._plain_root() if self._plain_root is not None else None
         if has_params and (old is None or any(m is old for _, m in below)):
             self._plain_root = weakref.ref(root)
+            self._ordinals.name(root)
             prefix, own = "", type(root).__name__
         else:
             own = self._ordinals.name(root)
