@@ -92,9 +92,10 @@ def parser_of(name: str, command: CommandLike) -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status; the only place that prints an AmpscopeError."""
     try:
-        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
-        sys.stdout.flush()
-        return code
+        try:
+            return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()
     except AmpscopeError as error:
         print(f"[ampscope] error: {error}", file=sys.stderr)
         return error.exit_code
