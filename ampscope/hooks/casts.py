@@ -14,6 +14,7 @@ AUTOCAST, USER, PROMOTION = "autocast", "user", "promotion"
 Site = tuple[int, int, str]
 
 _AUTOCAST_SOURCE = torch.amp.autocast_mode.__file__
+_ENGINE_SOURCE = torch.autograd.graph.__file__
 _DISPATCH = "__torch_dispatch__"
 
 
@@ -43,14 +44,17 @@ class CastLabels:
     def __init__(self) -> None:
         self._pending: list[tuple[Site | None, Callable[[str], None]]] = []
 
-    def cast(self, label: Callable[[str], None], autocast_on: bool) -> None:
-        """A cast was dispatched: `label` is called with whose it is, now or at the next op."""
+    def cast(self, label: Callable[[str], None], backward_of: str | None) -> None:
+        """A cast was dispatched: `label` is called with whose it is, now or at the next op. `backward_of` is
+        the label of the cast that the running autograd node belongs to, if it belongs to one."""
         site = call_site()
         if self._pending and self._pending[-1][0] != site:
             self.flush()
-        if site is not None and site[2] == _AUTOCAST_SOURCE:
+        if site is None or site[2] == _ENGINE_SOURCE:
+            label(backward_of or PROMOTION)
+        elif site[2] == _AUTOCAST_SOURCE:
             label(AUTOCAST)  # custom_fwd(cast_inputs=...)
-        elif autocast_on:
+        elif autocast_on():
             self._pending.append((site, label))
         else:
             label(USER)

@@ -14,7 +14,7 @@ import torch
 from torch import _C
 
 from ampscope.hooks.attribution import Attribution, Origin
-from ampscope.hooks.casts import PROMOTION, USER, CastLabels, autocast_on
+from ampscope.hooks.casts import USER, CastLabels
 from ampscope.hooks.flops import flops_of
 from ampscope.hooks.opinfo import OpInfo, op_info
 from ampscope.hooks.quiet import quiet
@@ -208,13 +208,11 @@ class OpRows:
         known = self._params.get(source.identity)
         if known is not None and source.nbytes == known[1] * _item_size(source):
             op.row["cast_source"] = known[0]
+        forward = None
         if op.node is not None and op.node.name().startswith("ToCopyBackward"):
-            forward = self.attribution.of(op.node)
-            _labeller(op)((forward and forward.cast) or USER)
-        elif op.node is not None and not user_place(within_backward=True):
-            _labeller(op)(PROMOTION)
-        else:
-            labels.cast(_labeller(op), autocast_on())
+            origin = self.attribution.of(op.node)
+            forward = (origin and origin.cast) or USER
+        labels.cast(_labeller(op), forward)
 
 
 def _labeller(op: PendingOp) -> Callable[[str], None]:
