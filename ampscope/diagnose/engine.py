@@ -50,10 +50,10 @@ def diagnose(
     signals = Signals(trace)
     outcomes = [_run(rule, signals) for rule in (all_rules() if rules is None else rules)]
     muted = {code.strip().upper(): reason for code, reason in (silence or {}).items()}
-    depth = {o.rule.code: o.rule.depth for o in outcomes}
+    known = {o.rule.code: o.rule for o in outcomes}
     heard = [f for o in outcomes if o.rule.code not in muted for f in o.findings]
     symptoms = _symptoms(signals)
-    findings, left = _with_symptoms(fold(heard, depth), symptoms)
+    findings, left = _with_symptoms(fold(heard, known), symptoms)
     coverage = _coverage(outcomes, muted)
     run = _summary(signals)
     return Diagnosis(run, verdict_of(signals, run, findings, coverage, left), findings, coverage, left)
@@ -64,10 +64,10 @@ def _run(rule: Rule, signals: Signals) -> _Outcome:
         for table in rule.needs:
             if not signals.rows[table]:
                 return _Outcome(rule, why=MISSING[table])
-        result = rule.check(rule, signals)
-        if isinstance(result, Abstain):
-            return _Outcome(rule, why=result.why)
-        return _Outcome(rule, findings=_one_per_place(result))
+        found = list(rule.check(rule, signals))
+        findings = [f for f in found if isinstance(f, Finding)]
+        why = next((f.why for f in found if isinstance(f, Abstain)), None)
+        return _Outcome(rule, findings=_one_per_place(findings), why=None if findings else why)
     except Exception as error:
         text = " ".join(str(error).split())[:200]
         return _Outcome(
@@ -96,12 +96,12 @@ def _spanning(a: Where, b: Where) -> Where:
     return replace(a, steps=(min(a.steps[0], b.steps[0]), max(a.steps[1], b.steps[1])))
 
 
-def rank_key(finding: Finding, depth: Mapping[str, int]) -> tuple[object, ...]:
+def rank_key(finding: Finding, rules: Mapping[str, Rule]) -> tuple[object, ...]:
     """Worst first; of equal severity the deeper cause, then what was seen first, then code and place."""
     w = finding.where
     return (
         SEVERITIES.index(finding.severity),
-        depth.get(finding.code, 0),
+        rules[finding.code].depth,
         w.steps[0] if w.steps is not None else -1,
         finding.code,
         w.file or "",
@@ -112,20 +112,21 @@ def rank_key(finding: Finding, depth: Mapping[str, int]) -> tuple[object, ...]:
     )
 
 
-def fold(findings: Sequence[Finding], depth: Mapping[str, int]) -> list[Finding]:
+def fold(findings: Sequence[Finding], rules: Mapping[str, Rule]) -> list[Finding]:
     """The root causes, best first, with every finding that one of them explains as a sentence under it.
 
-    A finding is explained by another that names its code in `causes` and was not first seen after it. What a
-    folded finding explains goes to its own root. A cause is at least as severe as what follows from it.
+    A finding is explained by another that names its code in `causes` and was seen no later; codes that its
+    rule lists as `later` must have begun after it. What a folded finding explains goes to its own root. A
+    cause is at least as severe as what follows from it.
     """
-    ordered = sorted(findings, key=lambda f: rank_key(f, depth))
+    ordered = sorted(findings, key=lambda f: rank_key(f, rules))
     parent: dict[int, int] = {}
     for i, effect in enumerate(ordered):
         for j, cause in enumerate(ordered):
             if (
                 i != j
                 and effect.code in cause.causes
-                and _not_after(cause, effect)
+                and _precedes(cause, effect, rules)
                 and not _below(j, i, parent)
             ):
                 parent[i] = j
@@ -142,7 +143,7 @@ def fold(findings: Sequence[Finding], depth: Mapping[str, int]) -> list[Finding]
             folded[root] = replace(
                 f, severity=worst, symptoms=(*f.symptoms, sentence), causes=(*f.causes, *effect.causes)
             )
-    return sorted(folded.values(), key=lambda f: rank_key(f, depth))
+    return sorted(folded.values(), key=lambda f: rank_key(f, rules))
 
 
 def _below(node: int, ancestor: int, parent: Mapping[int, int]) -> bool:
@@ -154,9 +155,11 @@ def _below(node: int, ancestor: int, parent: Mapping[int, int]) -> bool:
     return False
 
 
-def _not_after(cause: Finding, effect: Finding) -> bool:
+def _precedes(cause: Finding, effect: Finding, rules: Mapping[str, Rule]) -> bool:
     if cause.where.steps is None or effect.where.steps is None:
         return True
+    if effect.code in rules[cause.code].later:
+        return cause.where.steps[0] < effect.where.steps[0]
     return cause.where.steps[0] <= effect.where.steps[1]
 
 

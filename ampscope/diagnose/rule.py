@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -18,8 +18,8 @@ from ampscope.diagnose.finding import Abstain, Change, Evidence, Finding, Severi
 if TYPE_CHECKING:
     from ampscope.diagnose.signals import Signals
 
-RuleResult = Abstain | Iterable[Finding]
-Check = Callable[["Rule", "Signals"], RuleResult]
+Found = Iterator[Finding | Abstain]
+Check = Callable[["Rule", "Signals"], Found]
 
 ROOT, MECHANISM, SYMPTOM = 0, 1, 2
 """How deep in the chain of cause and effect a diagnosis stands: what somebody wrote or chose; the arithmetic
@@ -31,7 +31,8 @@ class Rule:
     """One diagnosis of the catalogue.
 
     `needs` names tables of the trace that must hold rows: where one is empty the engine abstains for the
-    rule. `explains` names the codes, and the kinds of general symptom (`symptoms.KINDS`), that follow from it.
+    rule. `explains` names the codes, and the kinds of general symptom (`symptoms.KINDS`), that follow from it
+    in the same step; `later` those that can only follow from it in a later step, through the weights.
     """
 
     code: str
@@ -39,6 +40,7 @@ class Rule:
     severity: Severity
     needs: tuple[str, ...]
     explains: tuple[str, ...]
+    later: tuple[str, ...]
     depth: int
     check: Check
 
@@ -75,7 +77,7 @@ class Rule:
             change=change or Change(),
             evidence=tuple(e for e in evidence if e is not None),
             falsifier=falsifier,
-            causes=(*self.explains, *causes),
+            causes=(*self.explains, *self.later, *causes),
         )
 
 
@@ -89,19 +91,20 @@ def rule(
     *,
     needs: tuple[str, ...] = (),
     explains: tuple[str, ...] = (),
+    later: tuple[str, ...] = (),
     depth: int = ROOT,
 ) -> Callable[[Check], Rule]:
     """Decorator: turns `check(rule, signals)` into the `Rule` of that code.
 
-    The function gets its own `Rule` first, so that it can make findings with `rule.finding(...)`. It yields
-    or returns findings, none when all is well, or returns an `Abstain` when it lacks its signal.
+    The function is a generator and gets its own `Rule` first, so that it can make findings with
+    `rule.finding(...)`. It yields nothing when all is well, and one `Abstain` when it lacks its signal.
     """
 
     def register(check: Check) -> Rule:
         known = _RULES.get(code)
         if known is not None and known.check.__module__ != check.__module__:
             raise ValueError(f"{code} is defined twice: in {known.check.__module__} and {check.__module__}")
-        made = _RULES[code] = Rule(code, name, severity, needs, explains, depth, check)
+        made = _RULES[code] = Rule(code, name, severity, needs, explains, later, depth, check)
         return made
 
     return register

@@ -5,6 +5,7 @@ Describes what every GradScaler did, update by update; whether that is a fault i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -63,22 +64,19 @@ class ScalePath:
 
     @cached_property
     def deepest_fall(self) -> tuple[float, float, int]:
-        """(from, to, step of its first skip) of the largest fall of the scale, as a ratio, after the leading
-        search; (scale, scale, step) when it never fell."""
+        """(from, to, step of its first skip) of the largest fall without a growth on the way, after the
+        leading search; (scale, scale, step) when it never fell."""
         updates = self.settled or self.updates
-        top, top_step = updates[0].scale, updates[0].step
-        worst = (top, top, top_step)
-        fresh = True
+        top, step = updates[0].scale, None
+        worst, drop = (top, top, updates[0].step), 0.0
         for u in updates:
-            if u.scale > top:
-                top, fresh = u.scale, True
-            if u.found_inf and fresh:
-                top_step, fresh = u.step, False
-            if u.scale_after > 0 or top > 0:
-                ratio = top / u.scale_after if u.scale_after > 0 else float("inf")
-                known = worst[0] / worst[1] if worst[1] > 0 else float("inf")
-                if ratio > known:
-                    worst = (top, u.scale_after, top_step)
+            if u.found_inf and step is None:
+                step = u.step
+            if u.scale_after > u.scale:
+                top, step = u.scale_after, None
+            fall = math.log2(top / u.scale_after) if u.scale_after > 0.0 < top else math.inf
+            if step is not None and fall > drop:
+                worst, drop = (top, u.scale_after, step), fall
         return worst
 
     @cached_property

@@ -16,7 +16,11 @@ from ampscope.diagnose.calls import SELECT, Call, read_calls
 from ampscope.diagnose.finding import Basis, Evidence
 from ampscope.diagnose.policy import POLICY, Policy
 from ampscope.diagnose.scales import ScalePath, paths_of
-from ampscope.diagnose.windows import Breach, Window, breaches_of, windows_of
+from ampscope.diagnose.transitions import QUERY as TRANSITIONS
+from ampscope.diagnose.transitions import Transition, read_transitions
+from ampscope.diagnose.underflow import OPS_QUERY as UNDERFLOW
+from ampscope.diagnose.underflow import Sample, from_ops, from_tensors
+from ampscope.diagnose.windows import Breach, Window, breaches_of, common_factor, windows_of
 from ampscope.trace.records import RunInfo
 from ampscope.trace.schema import TABLES
 
@@ -157,6 +161,10 @@ class Signals:
         """The calls of all streams, one after the other."""
         return tuple(c for stream in self.streams for c in stream)
 
+    def first_call(self, call: str, object: str | None = None) -> Call | None:
+        """The first call of that name, on that object if one is given; None without one."""
+        return next((c for c in self.calls if c.call == call and object in (None, c.object)), None)
+
     @cached_property
     def owners(self) -> Mapping[str, str]:
         """Parameter name to the optimizer that holds it."""
@@ -175,6 +183,14 @@ class Signals:
         return frozenset(w.opt for w in self.windows if w.hand_unscale(self.policy) is not None)
 
     @cached_property
+    def scales_by_hand(self) -> bool:
+        """Without a GradScaler, all gradients are multiplied by one small factor before the step: the user takes
+        out a loss scale of his own."""
+        policy = self.policy
+        factors = (common_factor(c, policy.same_factor) for c in self.calls if c.call == "grad_edit")
+        return any(f is not None and f <= 1.0 / policy.scale_matters for f in factors)
+
+    @cached_property
     def breaches(self) -> tuple[Breach, ...]:
         """Scaler calls in an order that GradScaler forbids."""
         return tuple(b for stream in self.streams for b in breaches_of(stream))
@@ -183,6 +199,18 @@ class Signals:
     def scale_paths(self) -> tuple[ScalePath, ...]:
         """What every GradScaler did to its scale."""
         return paths_of(self.scaler)
+
+    @cached_property
+    def transitions(self) -> tuple[Transition, ...]:
+        """Ops that made non-finite values of finite ones, in order."""
+        return read_transitions(self.frame(TRANSITIONS.format(limit=self.policy.max_transitions)))
+
+    @cached_property
+    def underflow(self) -> tuple[Sample, ...]:
+        """What fp16 gradients lost to underflow in every sampled step; observed where an op was recomputed in
+        float32, else estimated from histograms. Empty when no fp16 gradient was sampled."""
+        observed = from_ops(self.frame(UNDERFLOW))
+        return observed or from_tensors(self.tensors("activation_grad", "grad"))
 
     # -- facts ---------------------------------------------------------------------------------------
 

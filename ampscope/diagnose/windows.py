@@ -16,7 +16,7 @@ Owners = Mapping[str, str]
 """Parameter name to the optimizer that holds it."""
 
 CLIPS = ("clip_grad_norm_", "clip_grad_value_")
-_GRADIENT_CALLS = ("backward", "autograd.grad", "grad_edit", *CLIPS)
+_GRADIENT_CALLS = ("grad_edit", *CLIPS)
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,8 @@ def common_factor(edit: Call, spread: float) -> float | None:
     The recorder gives the median ratio of the norms after and before as `value`, and the largest such ratio
     over the smallest as `limit`.
     """
-    factor, spread = edit.value, edit.limit
-    if (
-        factor is None
-        or spread is None
-        or not (math.isfinite(factor) and factor > 0.0 and spread < SAME_FACTOR)
-    ):
+    factor, apart = edit.value, edit.limit
+    if factor is None or apart is None or not math.isfinite(factor) or factor <= 0.0 or apart > spread:
         return None
     return factor
 
@@ -117,8 +113,8 @@ def optimizers_of(calls: Iterable[Call]) -> tuple[str, ...]:
 def concerned(call: Call, optimizers: tuple[str, ...], owners: Owners) -> tuple[str, ...]:
     """The optimizers whose gradients a call may touch.
 
-    By the names of the parameters where the trace knows who holds them; where it does not, every optimizer
-    of the process that no known name rules out.
+    A backward names those that it fed. For clips and edits the names of the parameters tell, where the trace
+    knows who holds them; where it does not, every optimizer of the process that no known name rules out.
     """
     if call.has("module"):
         return _below_module(call.object or "", optimizers, owners)
@@ -126,6 +122,8 @@ def concerned(call: Call, optimizers: tuple[str, ...], owners: Owners) -> tuple[
         return (call.object,) if call.object else ()
     if call.call in ("scaler.step", "scaler.unscale_"):
         return (call.target,) if call.target else ()
+    if call.call == "backward":
+        return tuple((call.target or "").split(",")) if call.target else ()
     if call.call not in _GRADIENT_CALLS:
         return ()
     owned = {owners[name] for name in call.params if name in owners}

@@ -33,16 +33,17 @@ from collections.abc import Iterator
 from ampscope.diagnose.calls import Call, of_kind
 from ampscope.diagnose.finding import Change, Evidence, Finding
 from ampscope.diagnose.places import at, by_place
-from ampscope.diagnose.rule import Rule, RuleResult, rule
+from ampscope.diagnose.rule import Found, Rule, rule
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.text import count, pow2, sci
 from ampscope.diagnose.windows import CLIPS, Window, common_factor
 
 
 @rule("AMP101", "clip-before-unscale", "critical", needs=("calls",), explains=("AMP504", "AMP506"))
-def clip_before_unscale(rule: Rule, s: Signals) -> RuleResult:
+def clip_before_unscale(rule: Rule, s: Signals) -> Found:
     """Clips and edits of gradients that carried a loss scale large enough to matter."""
-    return list(_clips(rule, s)) + list(_edits(rule, s))
+    yield from _clips(rule, s)
+    yield from _edits(rule, s)
 
 
 def _clips(rule: Rule, s: Signals) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ampscope.diagnose.finding import Change, Finding, Where
-from ampscope.diagnose.rule import Rule, RuleResult, rule
+from ampscope.diagnose.rule import Found, Rule, rule
 from ampscope.diagnose.scales import ScalePath
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.symptoms import SKIPS
@@ -39,9 +39,10 @@ LONG_INTERVAL = 2000
 
 
 @rule("AMP202", "growth-interval-too-short", "warning", needs=("scaler",), explains=(SKIPS,))
-def growth_interval_too_short(rule: Rule, s: Signals) -> RuleResult:
+def growth_interval_too_short(rule: Rule, s: Signals) -> Found:
     """A saw-tooth: most skips after the first search answer a growth, and they cost a measurable share of steps."""
-    return [f for path in s.scale_paths for f in _judge(rule, s, path)]
+    for path in s.scale_paths:
+        yield from _judge(rule, s, path)
 
 
 def _judge(rule: Rule, s: Signals, path: ScalePath) -> Iterator[Finding]:
