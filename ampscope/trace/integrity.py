@@ -48,12 +48,16 @@ class Integrity:
     @property
     def sentence(self) -> str:
         """One sentence for a reader of a report."""
+        whole = f"{_count(self.parts, 'part')} whole, with {_count(self.rows, 'row')}"
         if self.sound:
-            return f"All {self.parts} parts are whole ({self.rows} rows)."
+            return f"{whole}; nothing is damaged or missing."
         lost = [f"{d.path} ({d.why})" for d in self.damaged] + [f"{m} (missing)" for m in self.missing]
-        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-        named = ", ".join(lost[:3])
-        return f"{len(lost)} files could not be read, the other {self.parts} parts were: {named}{more}."
+        named = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+        return f"{_count(len(lost), 'file')} could not be read: {named}. {whole}."
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,22 @@ class CheckedPart:
     why: str | None = None
 
 
+_TRIES = 20
+
+
 def check_parts(run_dir: Path, known: Iterable[CheckedPart] = ()) -> list[CheckedPart]:
     """Every part of the run, checked; those in `known` that have not changed since are not read again."""
     before = {c.part.path: c for c in known}
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        checked = pool.map(lambda part: _check(part, before.get(part.path)), list_parts(run_dir))
-        return [c for c in checked if c is not None]
+        for _ in range(_TRIES):
+            parts = list_parts(run_dir)
+            results = list(pool.map(_check, parts, [before.get(part.path) for part in parts]))
+            checked = [c for c in results if c is not None]
+            # Between the listing and the look at a part a compaction may have replaced it by one not listed.
+            if len(checked) == len(parts) and list_parts(run_dir) == parts:
+                break
+            before = {c.part.path: c for c in checked}
+    return checked
 
 
 def readable(checked: Iterable[CheckedPart]) -> list[CheckedPart]:

@@ -23,6 +23,9 @@ from ampscope.trace.schema import TABLES
 
 __all__ = ["DamagedPart", "Integrity", "Trace", "find_run", "list_runs", "open_trace"]
 
+_TRIES = 20
+_FILE_ERRORS = (duckdb.IOException, duckdb.InvalidInputException, duckdb.PermissionException)
+
 
 def open_trace(path: str | Path | None = None, root: str | Path = DEFAULT_ROOT) -> Trace:
     """The trace of the run that `path` names: its directory, a path inside it, a folder of runs (the latest
@@ -54,18 +57,22 @@ class Trace:
         """The result of one SELECT over the views `steps`, `tensors`, `updates`, ...: every table of the
         schema is there with all its columns, empty or null where nothing was recorded, and `rank` besides.
 
-        `params` fills `?` by a sequence, or `$name` by a mapping. Integer and boolean columns that hold null come
-        with pandas' nullable types (Int64, boolean), missing numbers as NaN, missing lists as None. The sum of an
-        integer column is float64 unless it is cast to BIGINT. Raises duckdb.Error for a wrong query, AmpscopeError
-        for anything but one SELECT.
+        `params` fills `?` by a sequence, or `$name` by a mapping. Integer and boolean columns that hold null
+        come with pandas' nullable types (Int64, boolean), missing numbers as NaN, missing lists as None. The
+        sum of an integer column is float64 unless it is cast to BIGINT. Raises duckdb.Error for a wrong
+        query, AmpscopeError for anything but one SELECT.
         """
-        try:
-            return self._open().query(query, params)
-        except (duckdb.IOException, duckdb.InvalidInputException):
-            # A compaction may have replaced parts under the query.
-            if not self.refresh():
-                raise
-            return self._open().query(query, params)
+        for _ in range(_TRIES):
+            database = self._open()
+            try:
+                return database.query(query, params)
+            except _FILE_ERRORS:
+                # A part that changed or went away under the query, by a compaction for instance, is no fault
+                # of it.
+                self.refresh()
+                if self._database is database:
+                    raise
+        return self._open().query(query, params)
 
     def rows(self, table: str) -> int:
         """Readable rows of `table`, without a query. Raises KeyError for a table that the schema does not
