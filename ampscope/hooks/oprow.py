@@ -61,7 +61,7 @@ class OpRows:
         self.reader = FactReader(limits)
         self.attribution = Attribution()
         self._labels: dict[int, CastLabels] = {}
-        self._params: dict[int, tuple[str, int]] = {}
+        self._params: dict[int, tuple[str | None, int]] = {}
         self._seq = 0
 
     def start(self) -> None:
@@ -185,9 +185,7 @@ class OpRows:
 
     def _note_parameter(self, tensor: torch.Tensor, facts: TensorFacts) -> None:
         if facts.identity and isinstance(tensor, torch.nn.Parameter) and facts.identity not in self._params:
-            name = self.view.param_name(tensor)
-            if name is not None:
-                self._params[facts.identity] = (name, tensor.numel())
+            self._params[facts.identity] = (self.view.param_name(tensor), tensor.numel())
 
     def _own_labels(self) -> CastLabels:
         return self._labels.setdefault(threading.get_ident(), CastLabels())

@@ -77,7 +77,7 @@ def test_no_user_code_at_all() -> None:
     found: list[Place | None] = []
 
     class Quietly(threading.Thread):
-        run = staticmethod(lambda: found.append(user_place(skip=1)))  # type: ignore[assignment]
+        run = staticmethod(lambda: found.append(user_place(skip=1)))
 
     thread = Quietly()
     thread.start()
