@@ -100,7 +100,7 @@ class Modules(Collector):
     # -- hooks: first what every call pays --------------------------------------------------------------------
 
     def _pre(self, module: torch.nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling() or self.dead or is_quiet():
+        if torch.compiler.is_compiling() or self.dead or is_quiet() or torch._C._get_tracing_state():
             return
         stack = self.session.modules
         if not stack:
@@ -110,7 +110,7 @@ class Modules(Collector):
             self._enter(module, args)
 
     def _post(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or self.dead or is_quiet():
+        if torch.compiler.is_compiling() or self.dead or is_quiet() or torch._C._get_tracing_state():
             return
         stack = self.session.modules
         # A recompute that stopped early or a forward that raised leaves modules behind: drop them here.

@@ -73,7 +73,6 @@ class Ranges(Collector):
         self._order: Counter[str] = Counter()
         self._calls: Counter[tuple[str, int]] = Counter()
         self._hooked: Counter[str] = Counter()
-        self._versions: dict[int, int] = {}
         self._glob = session.settings.tensors
 
     def install(self) -> None:
@@ -88,7 +87,6 @@ class Ranges(Collector):
         self._order.clear()
         self._calls.clear()
         self._hooked.clear()
-        self._versions.clear()
 
     def segment_end(self, segment: Segment) -> None:
         for rows in self._rows.values():
@@ -175,8 +173,7 @@ class Ranges(Collector):
         if not self._reading or self._scales():
             return
         for param in params:
-            if id(param) not in self._versions:
-                self._read_gradient(param, scaled, "pre_clip")
+            self._read_gradient(param, scaled, "pre_clip")
 
     def _before_step(self, optimizer: torch.optim.Optimizer, name: str) -> None:
         if not self._reading:
@@ -206,10 +203,6 @@ class Ranges(Collector):
         gradient = param.grad
         if gradient is None:
             return
-        version = gradient._version
-        if self._versions.get(id(param)) == version and stage == "post_clip":
-            return
-        self._versions[id(param)] = version
         found = self.session.names.param(param)
         scales = self._scales()
         self.read(

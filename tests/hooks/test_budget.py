@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ampscope.hooks.budget import GRACE_S, Budget, is_census, is_milestone
+
+
+def test_the_census_schedule() -> None:
+    assert [i + 1 for i in range(9000) if is_census(i)] == [1, 2, 8, 32, 128, 512, 2048, 8192]
+
+
+def test_milestones_are_powers_of_two() -> None:
+    assert [i + 1 for i in range(300) if is_milestone(i)] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+
+
+@given(
+    share=st.floats(0.001, 0.2),
+    step_s=st.floats(1e-3, 1.0),
+    range_s=st.floats(1e-4, 0.5),
+)
+def test_own_time_stays_within_the_share_and_the_grace(share: float, step_s: float, range_s: float) -> None:
+    budget = Budget(share=share, level="range")
+    wall = milestones = 0.0
+    for index in range(600):
+        level = budget.choose(index, wall, 1, index)
+        cost = range_s if level == "range" else 0.0
+        milestones += cost if is_milestone(index) else 0.0
+        wall += step_s + cost
+        budget.charge(level, cost)
+    assert budget.spent_s <= GRACE_S + share * wall + milestones + range_s
+
+
+def test_a_fixed_interval_and_a_window() -> None:
+    every = Budget(share=0.0, every=3, level="range")
+    assert [every.choose(i, 0.0, 1, i) for i in range(6)] == ["range", "pulse", "pulse"] * 2
+    window = Budget(share=1.0, every=1, level="range", window=(2, 4))
+    assert [window.choose(i, 0.0, 1, i) for i in range(6)] == ["pulse"] * 2 + ["range"] * 2 + ["pulse"] * 2
+
+
+def test_a_cycle_of_optimizers_is_read_as_a_whole() -> None:
+    budget = Budget(share=0.0, every=4, level="range")
+    assert [budget.choose(i, 0.0, 2, i) for i in range(6)] == [
+        "range",
+        "range",
+        "pulse",
+        "pulse",
+        "range",
+        "range",
+    ]
+
+
+def test_pulse_never_reads_more() -> None:
+    budget = Budget(share=1.0, level="pulse")
+    assert {budget.choose(i, 1e9, 1, i) for i in range(200)} == {"pulse"}
+
+
+def test_nothing_left_means_no_more_than_milestones() -> None:
+    budget = Budget(share=0.0, level="range")
+    budget.charge("range", 10.0)
+    sampled = [i for i in range(200) if budget.choose(i, 1.0, 1, i) == "range"]
+    assert sampled == [i for i in range(200) if is_milestone(i)]

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tests.support.recording import amp_training, batch, mlp, record, rows
+
+
+def test_steps_are_counted_as_the_user_would(tmp_path: Path) -> None:
+    trace = record(tmp_path, lambda: amp_training(5))
+    steps = rows(trace, "SELECT step, outcome, skipped, n_backward, loss, scale FROM steps ORDER BY step")
+    assert [r["step"] for r in steps] == [0, 1, 2, 3, 4]
+    assert {r["outcome"] for r in steps} == {"stepped"}
+    assert all(r["n_backward"] == 1 and r["scale"] == 65536.0 for r in steps)
+    assert all(0.0 < r["loss"] < 10.0 for r in steps)
+
+
+def test_micro_batches_belong_to_the_step_they_lead_to(tmp_path: Path) -> None:
+    def train() -> None:
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for micro in range(6):
+            x, y = batch()
+            (nn.functional.cross_entropy(model(x), y) / 3).backward()
+            if micro % 3 == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    trace = record(tmp_path, train)
+    steps = rows(trace, "SELECT step, n_backward FROM steps ORDER BY step")
+    assert steps == [{"step": 0, "n_backward": 3}, {"step": 1, "n_backward": 3}]
+    backward = rows(trace, "SELECT step, micro FROM calls WHERE call = 'backward' ORDER BY seq")
+    assert [(r["step"], r["micro"]) for r in backward] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+
+
+def test_gradients_thrown_away_make_an_abandoned_step(tmp_path: Path) -> None:
+    def train() -> None:
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for throw_away in (True, False):
+            x, y = batch()
+            nn.functional.cross_entropy(model(x), y).backward()
+            if throw_away:
+                optimizer.zero_grad()
+        optimizer.step()
+
+    steps = rows(record(tmp_path, train), "SELECT step, outcome FROM steps ORDER BY step")
+    assert [r["outcome"] for r in steps] == ["abandoned", "stepped"]
+
+
+def test_clearing_another_models_gradients_abandons_nothing(tmp_path: Path) -> None:
+    def train() -> None:
+        judge, maker = mlp(), mlp(1)
+        optimizer = torch.optim.SGD(judge.parameters(), lr=0.1)
+        for _ in range(2):
+            x, y = batch()
+            nn.functional.cross_entropy(judge(x), y).backward()
+            maker.zero_grad()
+            nn.functional.cross_entropy(judge(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    steps = rows(record(tmp_path, train), "SELECT outcome, n_backward FROM steps ORDER BY step")
+    assert steps == [{"outcome": "stepped", "n_backward": 2}] * 2
+
+
+def test_work_after_the_last_step_is_cut_off(tmp_path: Path) -> None:
+    def train() -> None:
+        amp_training(2)
+        model = mlp()
+        nn.functional.cross_entropy(model(torch.randn(4, 8)), torch.zeros(4, dtype=torch.long)).backward()
+
+    outcomes = rows(record(tmp_path, train), "SELECT outcome FROM steps ORDER BY step, segment")
+    assert [r["outcome"] for r in outcomes] == ["stepped", "stepped", "cut_off"]
+
+
+def test_a_loss_that_is_not_finite_keeps_its_value(tmp_path: Path) -> None:
+    def train() -> None:
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, y = batch()
+        (nn.functional.cross_entropy(model(x), y) * float("nan")).backward()
+        optimizer.step()
+
+    steps = rows(record(tmp_path, train), "SELECT isnan(loss) AS bad FROM steps")
+    assert steps == [{"bad": True}]
+
+
+def test_a_failing_collector_is_switched_off_and_training_goes_on(tmp_path: Path) -> None:
+    done: list[bool] = []
+
+    def train() -> None:
+        from ampscope.hooks import install
+
+        session = install.current()
+        assert session is not None
+        session._tell["segment_end"].insert(0, session.collectors[2].guarded(lambda segment: 1 / 0))
+        amp_training(3)
+        done.append(True)
+
+    trace = record(tmp_path, train, strict=False)
+    assert done == [True]
+    errors = rows(trace, "SELECT subject, message FROM events WHERE event = 'collector_error'")
+    assert len(errors) == 1
+    assert "ZeroDivisionError" in errors[0]["message"]
+    assert len(rows(trace, "SELECT step FROM steps")) == 3
+
+
+def test_every_phase_of_a_step_has_its_time(tmp_path: Path) -> None:
+    trace = record(tmp_path, lambda: amp_training(3, clip=True))
+    for row in rows(trace, "SELECT * FROM steps"):
+        spent = [row[f"{p}_s"] for p in ("data", "forward", "backward", "unscale", "optimizer")]
+        assert all(s is not None and math.isfinite(s) and s >= 0.0 for s in spent)
+        assert row["forward_s"] > 0.0
+        assert row["backward_s"] > 0.0
+        assert sum(spent) <= row["duration_s"] * 1.0001
