@@ -27,6 +27,7 @@ class ExponentHistogram:
     counts: int64[256], index e + 127. Counters are numbers of elements; amax is the largest finite |x| (None
     when no element is finite), amin_nonzero the smallest finite nonzero |x| (None when there is none); sum,
     sumsq and sumabs run over the finite elements and accumulate in float64. Complex elements count as two.
+    ge_65520_exact is False after a `shift` that left only a lower bound of ge_65520.
     """
 
     counts: NDArray[np.int64]
@@ -42,6 +43,7 @@ class ExponentHistogram:
     sumsq: float
     sumabs: float
     dtype: str
+    ge_65520_exact: bool = True
 
     def __post_init__(self) -> None:
         counts = np.asarray(self.counts)
@@ -155,6 +157,7 @@ class ExponentHistogram:
             self.sumsq + other.sumsq,
             self.sumabs + other.sumabs,
             dtype,
+            self.ge_65520_exact and other.ge_65520_exact,
         )
 
     def shift(self, k: int) -> ExponentHistogram:
@@ -162,7 +165,7 @@ class ExponentHistogram:
 
         Exact in every bin but the two ends: what leaves the range piles up in the first or last bin, and
         elements of the first bin, whose magnitude is only known to be below 2^-126, move as if they lay in
-        [2^-127, 2^-126). ge_65520 is exact for k = 0 or when the bin of 65520 is empty, else a lower bound.
+        [2^-127, 2^-126). ge_65520 becomes a lower bound where the bin of 65520 holds other than the largest.
         """
         if k == 0:
             return self
@@ -170,13 +173,16 @@ class ExponentHistogram:
         counts = np.zeros(HIST_BINS, np.int64)
         np.add.at(counts, np.clip(source + int(k), 0, HIST_BINS - 1), self.counts)
         amax = None if self.amax is None else _ldexp(self.amax, k)
-        sure = int(counts[16 - HIST_MIN :].sum())
-        if amax is not None and 65520.0 <= amax < 65536.0:
-            sure = 1
+        sure, unsure = int(counts[16 - HIST_MIN :].sum()), int(counts[15 - HIST_MIN])
+        if amax is None or amax < 65520.0:
+            unsure = 0
+        elif amax < 65536.0:
+            sure, unsure = 1, unsure - 1
         return replace(
             self,
             counts=counts,
             ge_65520=sure,
+            ge_65520_exact=unsure == 0,
             amax=amax,
             amin_nonzero=None if self.amin_nonzero is None else _ldexp(self.amin_nonzero, k),
             sum=_ldexp(self.sum, k),
@@ -203,7 +209,7 @@ class ExponentHistogram:
     def _scalars(self) -> tuple[object, ...]:
         return (
             self.numel, self.zeros, self.nan, self.posinf, self.neginf, self.ge_65520,
-            self.amax, self.amin_nonzero, self.sum, self.sumsq, self.sumabs, self.dtype,
+            self.amax, self.amin_nonzero, self.sum, self.sumsq, self.sumabs, self.dtype, self.ge_65520_exact,
         )  # fmt: skip
 
 
