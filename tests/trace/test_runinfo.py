@@ -6,14 +6,17 @@ import re
 import subprocess
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ampscope.errors import AmpscopeError
 from ampscope.trace import liveness
-from ampscope.trace.records import DeviceInfo, ProcessInfo
+from ampscope.trace.integrity import assess
+from ampscope.trace.records import DeviceInfo, ProcessInfo, RunInfo
 from ampscope.trace.runinfo import (
     claim_process,
     create_run,
@@ -203,6 +206,30 @@ def test_a_damaged_record_still_leaves_the_run(run_dir: Path, content: str) -> N
     assert run.command == ()
     finish_run(run_dir, 1)
     assert (read_run(run_dir).state, read_run(run_dir).exit_status) == ("complete", 1)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text("aZ9/", max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "pid", "x"]), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+KEYS = sorted({f.name for record in (RunInfo, ProcessInfo) for f in fields(record)})
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(st.sampled_from(KEYS), JSON))
+def test_no_content_of_the_records_breaks_the_reader(run_dir: Path, raw: dict[str, object]) -> None:
+    raw["schema"] = [1, 0]
+    for file in (run_dir / "run.json", run_dir / "processes" / "rank=0-proc=0.json"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(raw))
+    run = read_run(run_dir)
+    assert run.state in ("live", "cut_off")
+    assert run.processes[0].state in ("live", "cut_off", "ended")
+    assert assess(run_dir, [], run.processes).damaged == ()
 
 
 def test_an_own_record_can_be_rewritten(run_dir: Path) -> None:

@@ -174,6 +174,30 @@ def test_a_disk_that_refuses_is_told_once_and_costs_only_what_outgrows_the_bound
     assert read(run_dir, "events", "message") == [message]
 
 
+def test_a_disk_that_hangs_holds_up_nobody(
+    make: MakeWriter, run_dir: Path, errors: Errors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, go_on = threading.Event(), threading.Event()
+
+    def fsync(fd: int) -> None:
+        hanging.set()
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    writer = make(flush_rows=10, max_rows=30)
+    writer.add("steps", [{"step": i} for i in range(10)])
+    assert hanging.wait(60)
+    for start in range(10, 100, 10):
+        writer.add("steps", [{"step": i} for i in range(start, start + 10)])
+    assert not writer.flush(timeout=0.01)
+    assert not writer.close(timeout=0.01)
+    assert [message for message, _ in errors] == ["The disk was too slow for the end of the trace"]
+    go_on.set()
+    assert writer.close()
+    assert read(run_dir) == [*range(10), *range(70, 100)]
+    assert writer.rows_dropped == 60
+
+
 def test_two_processes_of_two_ranks_keep_apart(make: MakeWriter, run_dir: Path) -> None:
     for rank in range(2):
         for proc in range(2):
