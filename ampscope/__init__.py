@@ -10,15 +10,6 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-TYPE_CHECKING = False  # what typing.TYPE_CHECKING is, without the cost of importing typing
-
-if TYPE_CHECKING:
-    from ampscope.diagnose import diagnose as diagnose
-    from ampscope.hooks.recorder import Recorder as Recorder
-    from ampscope.trace.reader import open_trace as open_trace
-
-    __version__: str
-
 __all__ = ["Recorder", "__version__", "diagnose", "open_trace"]
 
 _HOMES = {"Recorder": "ampscope.hooks.recorder", "open_trace": "ampscope.trace.reader"}
@@ -42,21 +33,19 @@ class _Package(ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
 
-    def __getattr__(name: str) -> object:
-        if name == "__version__":
-            from importlib.metadata import PackageNotFoundError, version
-
-            try:
-                return version("ampscope")
-            except PackageNotFoundError:
-                return "0+unknown"
-        if name == "diagnose":
-            return import_module("ampscope.diagnose")
-        if name in _HOMES:
-            return getattr(import_module(_HOMES[name]), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            return version("ampscope")
+        except PackageNotFoundError:
+            return "0+unknown"
+    if name == "diagnose":
+        return import_module("ampscope.diagnose")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
