@@ -41,23 +41,18 @@ def install_from_environment() -> None:
         return
     settings = Settings.from_env()
     if settings is not None:
-        start(settings, failed_at_exit=True)
+        start(settings)
 
 
-def start(settings: Settings, failed_at_exit: bool = False) -> Session:
+def start(settings: Settings) -> Session:
     """Install a session. Raises RuntimeError when one records already."""
     global _current, _fork_hook
     if _current is not None:
         raise RuntimeError("ampscope records this process already: end the other Recorder first.")
-    session = Session(settings)
+    session = Session(settings, on_activate=_close_with_multiprocessing)
     _current = session
     session.start(_collectors(session))
     atexit.register(stop, session)
-    if multiprocessing.process.parent_process() is not None:
-        # Children of multiprocessing leave by os._exit, after their finalizers and without atexit.
-        from multiprocessing import util
-
-        util.Finalize(None, stop, args=(session,), exitpriority=100)
     if not _fork_hook:
         _fork_hook = True
         os.register_at_fork(after_in_child=_after_fork)
@@ -104,6 +99,15 @@ def _collectors(session: Session) -> list[Any]:
     optimizers.listen(lambda o, n: updates.before_step(o, n), lambda o, n: updates.after_step(o, n))
     backward.listen(lambda: edits.after_backward())
     return [*order, modules, optimizers, scaler, backward, api, census, Ledger(session)]
+
+
+def _close_with_multiprocessing(session: Session) -> None:
+    """Children of multiprocessing leave by os._exit, after their finalizers and without atexit. Asked when the
+    process starts to train: right after a fork it does not know yet that it is such a child."""
+    if multiprocessing.process.parent_process() is not None:
+        from multiprocessing import util
+
+        util.Finalize(None, stop, args=(session,), exitpriority=100)
 
 
 def _after_fork() -> None:

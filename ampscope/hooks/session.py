@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,8 +49,9 @@ class _Ended:
 class Session:
     """Collectors call `emit`, `call_row`, `end_segment`; everything else is for the installer."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, on_activate: Callable[[Session], None] | None = None) -> None:
         self.settings = settings
+        self._on_activate = on_activate
         self.clock = StepClock()
         self.names = ModelNames()
         self.optimizers = Ordinals()
@@ -235,6 +237,8 @@ class Session:
         if not self.sink.active:
             self.sink.activate()
             self.thread = threading.get_ident()
+            if self._on_activate is not None:
+                self._on_activate(self)
 
     def end_segment(self, outcome: str, optimizer: str | None) -> None:
         """File the segment under its step and open the next one."""

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tests.support.recording import batch, mlp, record, rows
+
+
+def test_a_stale_gradient_is_told_from_a_fresh_one(tmp_path: Path) -> None:
+    def train() -> None:
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for bad in (True, False):
+            x, y = batch()
+            loss = nn.functional.cross_entropy(model(x), y)
+            scaler.scale(loss * float("inf") if bad else loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    trace = record(tmp_path, train)
+    stale = rows(
+        trace, "SELECT step, stale FROM nonfinite WHERE role='grad' AND name='0.weight' ORDER BY step"
+    )
+    assert stale == [{"step": 0, "stale": False}, {"step": 1, "stale": True}]
+
+
+def test_only_the_parameters_that_were_hit_are_named(tmp_path: Path) -> None:
+    def train() -> None:
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        x, y = batch()
+        scaler.scale(nn.functional.cross_entropy(model(x), y)).backward()
+        last = model[2]
+        assert isinstance(last, nn.Linear)
+        assert last.weight.grad is not None
+        last.weight.grad[0, 0] = float("nan")
+        last.weight.grad[0, 1] = float("-inf")
+        scaler.step(optimizer)
+        scaler.update()
+
+    found = rows(record(tmp_path, train), "SELECT name, nan, posinf, neginf, numel FROM nonfinite")
+    assert found == [{"name": "2.weight", "nan": 1, "posinf": 0, "neginf": 1, "numel": 48}]
+
+
+def test_bad_weights_are_found_when_a_forward_goes_bad(tmp_path: Path) -> None:
+    def train() -> None:
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        first = model[0]
+        assert isinstance(first, nn.Linear)
+        for step in range(2):
+            x, y = batch()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            if step == 0:
+                with torch.no_grad():
+                    first.weight[0, 0] = float("nan")
+
+    found = rows(record(tmp_path, train), "SELECT DISTINCT step, name FROM nonfinite WHERE role='weight'")
+    assert {"step": 1, "name": "0.weight"} in found
+    assert all(r["step"] == 1 for r in found)

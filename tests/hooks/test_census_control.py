@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tests.support.recording import amp_training, batch, mlp, record, rows
+
+
+def overflowing(steps: int, bad_from: int) -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for step in range(steps):
+        x, y = batch()
+        if step >= bad_from:
+            x = x * 1e6
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def test_census_profile_and_pulse_follow_the_schedule(tmp_path: Path) -> None:
+    trace = record(tmp_path, lambda: amp_training(9, init_scale=64.0))
+    levels = [r["level"] for r in rows(trace, "SELECT level FROM steps ORDER BY step")]
+    assert levels[:4] == ["census", "census", "range", "profile"]
+    assert levels[7] == "census"
+    assert rows(trace, "SELECT DISTINCT step FROM ops ORDER BY step") == [
+        {"step": 0},
+        {"step": 1},
+        {"step": 7},
+    ]
+    assert rows(trace, "SELECT DISTINCT step FROM kernels") == [{"step": 3}]
+    mm = rows(
+        trace, "SELECT module, in_dtypes, phase FROM ops WHERE op='aten::addmm' AND step=1 ORDER BY seq"
+    )
+    assert [(r["module"], r["phase"]) for r in mm] == [("0", "forward"), ("2", "forward")]
+    assert set(mm[0]["in_dtypes"]) == {"float16"}
+
+
+def test_the_construction_of_the_model_is_not_in_the_census(tmp_path: Path) -> None:
+    trace = record(tmp_path, lambda: amp_training(1))
+    assert rows(trace, "SELECT op FROM ops WHERE op IN ('aten::uniform_', 'aten::empty')") == []
+
+
+def test_a_bad_forward_arms_the_watch_which_names_the_op(tmp_path: Path) -> None:
+    trace = record(tmp_path, lambda: overflowing(12, bad_from=9))
+    events = [r["event"] for r in rows(trace, "SELECT event FROM events ORDER BY t")]
+    assert events[:2] == ["watch_armed", "watch_caught"]
+    first = rows(
+        trace,
+        "SELECT op, module, in_nonfinite, shadow_nonfinite, line FROM ops "
+        "WHERE step = 10 AND out_nonfinite > 0 AND in_nonfinite = 0 ORDER BY seq LIMIT 1",
+    )[0]
+    assert first["op"] == "aten::_to_copy", "the cast of the input is where 1e6 stops being finite"
+    assert first["shadow_nonfinite"] == 0, "float32 would have survived"
+    assert first["line"] is not None
+
+
+def test_lower_levels_never_watch(tmp_path: Path) -> None:
+    trace = record(tmp_path, lambda: overflowing(6, bad_from=3), level="range")
+    assert trace.rows("ops") == 0
+    assert trace.rows("events") == 0
+
+
+def test_the_same_fault_is_not_watched_for_ever(tmp_path: Path) -> None:
+    trace = record(tmp_path, lambda: overflowing(60, bad_from=2))
+    watched = rows(trace, "SELECT count(*) AS n FROM steps WHERE level='watch'")[0]["n"]
+    assert 1 <= watched <= 6

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ampscope.hooks.settings import Settings
+from ampscope.hooks.sink import BUFFER_ROWS, Sink
+from ampscope.trace.reader import open_trace
+from ampscope.trace.runinfo import create_run, finish_run
+
+
+def test_rows_wait_until_the_process_trains(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    create_run(run, ["train.py"], {})
+    sink = Sink(Settings(str(run)))
+    sink.push([("steps", {"step": 0})])
+    assert not (run / "processes").exists()
+    sink.activate()
+    sink.push([("steps", {"step": 1})])
+    sink.close()
+    finish_run(run, 0)
+    assert open_trace(run).sql("SELECT step, proc FROM steps ORDER BY step").to_dict("list") == {
+        "step": [0, 1],
+        "proc": [0, 0],
+    }
+
+
+def test_what_waits_is_bounded() -> None:
+    sink = Sink(Settings("nowhere"))
+    sink.push([("steps", {"step": i}) for i in range(BUFFER_ROWS + 5)])
+    assert len(sink._early) == BUFFER_ROWS
+    assert sink._early[0][1]["step"] == 5
+    sink.close()
+
+
+def test_the_rank_comes_from_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "2")
+    run = tmp_path / "run"
+    create_run(run, ["train.py"], {})
+    sink = Sink(Settings(str(run)))
+    sink.activate()
+    sink.push([("steps", {"step": 0})])
+    sink.close()
+    finish_run(run, 0)
+    assert open_trace(run).sql("SELECT rank FROM steps")["rank"].tolist() == [2]
