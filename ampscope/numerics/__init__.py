@@ -1,1 +1,58 @@
-""""""
+"""Numbers about numbers: exponent histograms, formats, what-if, recipes and updates, as pure functions.
+
+Usable in a notebook without a trace: `from ampscope.numerics import exponent_histogram, what_if, FORMATS`.
+Imports nothing of ours, does no I/O, and leaves no trace in a tensor, in autograd or in a random state.
+"""
+
+from .binades import HIST_BINS, HIST_MAX, HIST_MIN, ExponentHistogram
+from .formats import FORMATS, Format, of_dtype, round_to
+from .histogram import exponent_histogram
+from .loss_scale import LossScaleTrajectory, ScaleWindow, TensorWindow, scale_window, simulate_loss_scale
+from .ranges import RangeSummary, range_summary
+from .recipes import (
+    RECIPES,
+    Recipe,
+    RecipeReport,
+    delayed_scale,
+    delayed_scales,
+    evaluate,
+    evaluate_both,
+    quantise,
+)
+from .rows import Pending, StatsRows
+from .updates import UpdateStats, compare_update, subset_indices
+from .what_if import WhatIf, what_if
+
+__all__ = [
+    "FORMATS",
+    "HIST_BINS",
+    "HIST_MAX",
+    "HIST_MIN",
+    "RECIPES",
+    "ExponentHistogram",
+    "Format",
+    "LossScaleTrajectory",
+    "Pending",
+    "RangeSummary",
+    "Recipe",
+    "RecipeReport",
+    "ScaleWindow",
+    "StatsRows",
+    "TensorWindow",
+    "UpdateStats",
+    "WhatIf",
+    "compare_update",
+    "delayed_scale",
+    "delayed_scales",
+    "evaluate",
+    "evaluate_both",
+    "exponent_histogram",
+    "of_dtype",
+    "quantise",
+    "range_summary",
+    "round_to",
+    "scale_window",
+    "simulate_loss_scale",
+    "subset_indices",
+    "what_if",
+]
