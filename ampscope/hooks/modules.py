@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.nn.modules import module as registry
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ampscope.hooks.clock import Segment
@@ -18,6 +19,7 @@ from ampscope.hooks.collector import Collector, dtype_name
 from ampscope.hooks.deferred import unseen
 from ampscope.hooks.quiet import is_quiet, quiet, readable
 from ampscope.hooks.session import autocast_dtype
+from ampscope.hooks.tracebacks import has_foreign_hook
 
 ROOT_SENTINELS = 8
 """Root outputs summed per segment: a cell called at every time step is a root each time."""
@@ -66,6 +68,7 @@ class Modules(Collector):
     def __init__(self, session: Any, on_output: Any, on_bad_root: Any) -> None:
         super().__init__(session)
         self._handles: list[Any] = []
+        self._theirs: Any = None
         self._detailed = False
         self._seen: dict[int, _Seen] = {}
         self._began: dict[int, list[float]] = {}
@@ -81,6 +84,8 @@ class Modules(Collector):
         self._root_exit = self.guarded(self._root_exit_)
         self._enter = self.guarded(self._enter_)
         self._exit = self.guarded(self._exit_)
+        # OptimizedModule warns of global hooks; ours return at once in compiled code and are no reason to.
+        self._theirs, registry._has_any_global_hook = registry._has_any_global_hook, has_foreign_hook
         self._handles = [
             register_module_forward_pre_hook(self._pre),
             register_module_forward_hook(self._post, always_call=True),
@@ -89,6 +94,8 @@ class Modules(Collector):
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
+        if registry._has_any_global_hook is has_foreign_hook:
+            registry._has_any_global_hook = self._theirs
         super().remove()
 
     def segment_start(self, segment: Segment) -> None:

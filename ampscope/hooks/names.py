@@ -23,6 +23,13 @@ def plain_name(name: str) -> str:
     return _WRAPPERS.sub("", name).rstrip(".")
 
 
+def _class_name(module: torch.nn.Module) -> str:
+    """Class of the user's own model inside the wrappers of torch.compile, DDP and FSDP."""
+    while (inner := getattr(module, "_orig_mod", None) or module._modules.get("module")) is not None:
+        module = inner
+    return type(module).__name__
+
+
 class Ordinals:
     """`Class#K`: objects numbered per class in the order in which they were first seen."""
 
@@ -73,16 +80,13 @@ class ModelNames:
         if has_params and (old is None or any(m is old for _, m in below)):
             self._plain_root = weakref.ref(root)
             self._ordinals.name(root)
-            prefix, own = "", type(root).__name__
+            prefix, own = "", _class_name(root)
         else:
             own = self._ordinals.name(root)
             prefix = f"{own}."
-        inner = [plain_name(n) for n, m in below if hasattr(m, "_orig_mod") or n == ""]
         for name, module in below:
             short = plain_name(name)
             full = prefix + short if short else own
-            if len(inner) == len(below) == 1:
-                full = own
             self._modules[id(module)] = (weakref.ref(module), full)
         for name, param in root.named_parameters():
             short = plain_name(name)

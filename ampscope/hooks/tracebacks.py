@@ -18,6 +18,9 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MODULE = module_file.__file__
 _OPS = torch._ops.__file__
 _DISPATCH = os.path.join(_OURS, "hooks", "dispatch.py")
+_SOMEBODY = functools.update_wrapper.__code__
+"""Stands for the code of a hook that has none of its own, such as a functools.partial."""
+
 _FAST_PATH = "return forward_call(*args, **kwargs)"
 _OWN_HOOKS = (
     "_backward_hooks",
@@ -80,13 +83,21 @@ def _only_for_us(entry: TracebackType) -> bool:
         return False
     module: Any = entry.tb_frame.f_locals.get("self")
     theirs = any(getattr(module, name, None) for name in _OWN_HOOKS)
-    registries = (module_file._global_forward_hooks, module_file._global_forward_pre_hooks)
-    foreign = any(
-        not is_ours(getattr(getattr(hook, "__func__", hook), "__code__", _cleaned.__code__))
-        for registry in registries
+    return not theirs and not has_foreign_hook()
+
+
+def has_foreign_hook() -> bool:
+    """Whether somebody else has registered a hook for all modules."""
+    return any(
+        not is_ours(getattr(getattr(hook, "__func__", hook), "__code__", _SOMEBODY))
+        for registry in (
+            module_file._global_forward_hooks,
+            module_file._global_forward_pre_hooks,
+            module_file._global_backward_hooks,
+            module_file._global_backward_pre_hooks,
+        )
         for hook in registry.values()
     )
-    return not theirs and not foreign
 
 
 @functools.cache
