@@ -45,6 +45,8 @@ class Policy:
     costs 0.05 %."""
     collapse_binades: float = 6.0
     """Catalogue: a fall by 2^6 after warm-up is six unanswered overflows, not a search."""
+    settled_steps: int = 10
+    """Good steps after a fall that show a scale found anew: a cause that remains skips again before that."""
     tiny_scale: float = 1.0
     """A loss scale below 1 divides the gradients: the scaler runs from an overflow that it cannot cure."""
     init_high_skips: int = 4
@@ -53,6 +55,8 @@ class Policy:
     """Leading skips above this share of all steps cost real training; below it they are noise."""
     init_high_run: int = 500
     """In a run of more steps than this, a handful of lost first steps is not worth a word."""
+    starver_overflows: int = 3
+    """Overflows from which one optimizer can be blamed for the scale that it shares."""
     unbounded_scale: float = 2.0**24
     """Above 2^24 the scale exceeds the whole fp16 range of 2^-24 to 1: no gradient can need it."""
     starved_headroom_binades: float = 4.0
@@ -81,6 +85,8 @@ class Policy:
     """Catalogue: two binades below 65504, one or two doublings away from inf."""
     latent_growth_log2: float = 0.25
     """Growth in binades, from the first to the last quarter of the samples, that is a trend, not noise."""
+    latent_horizon: float = 2.0
+    """A forecast further away than twice the run that was seen is guesswork."""
     latent_min_samples: int = 6
     """Fewer samples make no trend."""
 
@@ -92,13 +98,24 @@ class Policy:
     """With four of five updates lost the weights stay put, as the reports of flat bf16 runs show."""
     absorbed_min_steps: int = 2
     """One step alone can be the end of a schedule."""
+    fp16_zero: float = 2.0**-25
+    """An eps at or below 2^-25 rounds to zero in fp16 (IEEE 754-2019, half of the smallest subnormal)."""
     vanished_state: float = 0.05
     """Share of zero second moments, under a nonzero gradient, from which Adam divides by eps alone."""
 
     # -- which precision runs ------------------------------------------------------------------------
 
+    tensor_core_capability: float = 7.0
+    """CUDA compute capability from which GPUs have fp16 matrix units (Volta)."""
     idle_matmul_share: float = 0.99
     """Share of matmul work in float32 that counts as all: a tiny head may be float32 on purpose."""
+
+    never_taken: int = 3
+    """Skipped steps that make up a run in which none was taken: fewer are the start of a scale search."""
+    never_stepped: int = 5
+    """Backwards without any step: fewer are a check, a saliency map or a learning-rate finder's first look."""
+    starved_steps: int = 2
+    """Steps without any gradient: one may be the dummy step that some schedulers ask for."""
 
     # -- scheduler and restarts ----------------------------------------------------------------------
 
@@ -106,6 +123,8 @@ class Policy:
     """Scheduler steps without an optimizer step: one or two belong to the normal scale search."""
     scheduler_lost_share: float = 0.05
     """Below a twentieth of the schedule its shape is not changed visibly."""
+    fresh_scalers: int = 3
+    """GradScalers in one process, each stepped and none updated, that show a scaler built in every iteration."""
     restart_skips: int = 2
     """Skips right after a restart that show a scale found anew; one may be chance."""
 

@@ -252,6 +252,11 @@ class Signals:
         trainable = self.params[self.params["requires_grad"].fillna(False).astype(bool)]
         return frozenset(cast | set(trainable["dtype"].dropna().astype(str)))
 
+    def half_ops(self, dtype: str) -> bool:
+        """Whether any recorded op gave an output of this dtype."""
+        query = f"SELECT count(*) AS n FROM ops WHERE list_contains(out_dtypes, {quoted(dtype)})"
+        return bool(self.frame(query)["n"].iloc[0])
+
     # -- evidence ------------------------------------------------------------------------------------
 
     def measure(self, metric: str, query: str, unit: str = "", basis: Basis = "observed") -> Evidence | None:

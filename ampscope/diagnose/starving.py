@@ -7,22 +7,31 @@ import math
 from ampscope.diagnose.finding import Evidence, Severity, Where
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.text import percent, sci
-from ampscope.diagnose.underflow import Loss, Sample, typical
+from ampscope.diagnose.underflow import Loss, Sample, typical, within
 
 
-def starving(s: Signals, scale: float | None, worst: bool = False) -> Sample | None:
+def starving(
+    s: Signals, scale: float | None, *, worst: bool = False, opt: str | None = None
+) -> Sample | None:
     """The typical sample at a loss scale, or the worst of all, when it loses enough of its gradients to matter;
-    else None.
+    else None. With `opt` only what that optimizer lost counts.
 
     Enough is a share of the elements and, where the float32 recompute tells, of their energy: a flushed tail
     of tiny elements beside large ones leaves the direction of the gradient as it was.
     """
-    sample = max(s.underflow, key=lambda x: x.share, default=None) if worst else typical(s.underflow, scale)
+    samples = s.underflow if opt is None else within(s.underflow, opt, _modules(s, opt))
+    sample = max(samples, key=lambda x: x.share, default=None) if worst else typical(samples, scale)
     if sample is None or sample.share < s.policy.flushed_warning:
         return None
     if sample.sqnr_db is not None and sample.sqnr_db > s.policy.lossy_sqnr_db:
         return None
     return sample
+
+
+def _modules(s: Signals, opt: str) -> frozenset[str]:
+    """Modules that hold parameters of an optimizer."""
+    held = s.params[s.params["owner"].eq(opt)]
+    return frozenset(held["module"].dropna().astype(str))
 
 
 def severity_of(s: Signals, sample: Sample) -> Severity:

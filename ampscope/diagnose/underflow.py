@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,11 @@ FP16_SMALLEST = -24
 
 OPS_QUERY = (
     "SELECT o.rank, o.proc, o.step, o.segment, o.seq, o.op, o.module, o.file, o.line, o.out_zeros, o.out_amax, "
-    "o.shadow_flushed, o.shadow_sqnr_db, s.scale, list_product(list_transform(string_split(o.out_shapes[1], 'x'), "
-    "lambda n: CAST(n AS DOUBLE))) AS numel FROM ops o LEFT JOIN steps s ON s.rank = o.rank AND "
-    "s.proc IS NOT DISTINCT FROM o.proc AND s.segment = o.segment WHERE o.phase = 'backward' AND "
-    "list_contains(o.out_dtypes, 'float16') AND o.shadow_flushed IS NOT NULL AND o.out_shapes[1] <> '' "
-    "ORDER BY o.rank, o.proc, o.segment, o.seq"
+    "o.shadow_flushed, o.shadow_sqnr_db, s.scale, o.opt, list_product(list_transform("
+    "string_split(o.out_shapes[1], 'x'), lambda n: CAST(n AS DOUBLE))) AS numel "
+    "FROM ops o LEFT JOIN steps s ON s.rank = o.rank AND s.proc IS NOT DISTINCT FROM o.proc "
+    "AND s.segment = o.segment WHERE o.phase = 'backward' AND list_contains(o.out_dtypes, 'float16') "
+    "AND o.shadow_flushed IS NOT NULL AND o.out_shapes[1] <> '' ORDER BY o.rank, o.proc, o.segment, o.seq"
 )
 
 
@@ -55,14 +55,17 @@ class Loss:
 
 @dataclass(frozen=True)
 class Sample:
-    """All losses of one sampled step. `amax` is the largest fp16 gradient, as it stood with its scale."""
+    """All losses of one sampled step. `amax` is the largest fp16 gradient, as it stood with its scale, and
+    `loudest` the module where it stood."""
 
     rank: int
     proc: int
     step: int
     segment: int
+    opt: str | None
     scale: float | None
-    amax: float | None
+    amax: float
+    loudest: str | None
     losses: tuple[Loss, ...]
     basis: Basis
 
@@ -85,30 +88,37 @@ class Sample:
     @property
     def headroom(self) -> float | None:
         """Binades between the largest fp16 gradient and 65504; None when all gradients are zero."""
-        return FP16_LARGEST_LOG2 - math.log2(self.amax) if self.amax else None
+        return FP16_LARGEST_LOG2 - math.log2(self.amax) if self.amax > 0.0 else None
 
 
 def from_ops(frame: pd.DataFrame) -> tuple[Sample, ...]:
     """Samples from a frame of `OPS_QUERY`, in order."""
     samples = []
-    for key, rows in frame.groupby(["rank", "proc", "segment"], sort=True, dropna=False):
-        rank, proc, segment = (int(v) if pd.notna(v) else 0 for v in _keys(key))
+    for _, rows in frame.groupby(["rank", "proc", "segment"], sort=True, dropna=False):
         named = rows.assign(place=rows["module"].fillna(rows["line"].astype(object)).fillna("").astype(str))
         losses = tuple(_loss(group) for _, group in named.groupby("place", sort=True))
-        step, scale, amax = int(rows["step"].iloc[0]), rows["scale"].iloc[0], rows["out_amax"].max()
-        samples.append(
-            Sample(
-                rank,
-                proc,
-                step,
-                segment,
-                _known(scale),
-                _known(amax),
-                losses,
-                "observed",
-            )
-        )
+        samples.append(_sample(rows, rows["out_amax"], rows["module"], losses, "observed"))
     return tuple(samples)
+
+
+def _sample(
+    rows: pd.DataFrame, sizes: pd.Series[Any], names: pd.Series[Any], losses: tuple[Loss, ...], basis: Basis
+) -> Sample:
+    first = rows.iloc[0]
+    known = sizes.astype(float).fillna(0.0).to_numpy()
+    top = int(known.argmax())
+    return Sample(
+        rank=_whole(first["rank"]),
+        proc=_whole(first["proc"]),
+        step=_whole(first["step"]),
+        segment=_whole(first["segment"]),
+        opt=_text(first["opt"]),
+        scale=_known(rows["scale"].max()),
+        amax=float(known[top]),
+        loudest=_text(names.iloc[top]),
+        losses=losses,
+        basis=basis,
+    )
 
 
 def _loss(rows: pd.DataFrame) -> Loss:
@@ -132,22 +142,9 @@ def from_tensors(frame: pd.DataFrame) -> tuple[Sample, ...]:
     fits = frame["dtype"].eq("float16") & frame["role"].isin(["activation_grad", "grad"])
     rows = frame[fits & frame["numel"].notna()]
     samples = []
-    for key, group in rows.groupby(["rank", "proc", "segment"], sort=True, dropna=False):
-        rank, proc, segment = (int(v) if pd.notna(v) else 0 for v in _keys(key))
-        records = group.to_dict("records")
-        losses = tuple(_estimate({str(k): v for k, v in r.items()}) for r in records)
-        samples.append(
-            Sample(
-                rank,
-                proc,
-                int(group["step"].iloc[0]),
-                segment,
-                _known(group["scale"].max()),
-                _known(group["amax"].max()),
-                losses,
-                "estimated",
-            )
-        )
+    for _, group in rows.groupby(["rank", "proc", "segment"], sort=True, dropna=False):
+        losses = tuple(_estimate({str(k): v for k, v in r.items()}) for r in group.to_dict("records"))
+        samples.append(_sample(group, group["amax"], group["module"], losses, "estimated"))
     return tuple(samples)
 
 
@@ -191,8 +188,20 @@ def typical(samples: Sequence[Sample], scale: float | None) -> Sample | None:
     return ordered[(len(ordered) - 1) // 2] if ordered else None
 
 
-def _keys(key: Any) -> tuple[Any, ...]:
-    return key if isinstance(key, tuple) else (key,)
+def within(samples: Sequence[Sample], opt: str, modules: frozenset[str]) -> tuple[Sample, ...]:
+    """The samples cut down to what one optimizer lost: in modules that hold its parameters, and outside modules
+    in the segments that it ended. Samples with nothing of it are left out."""
+    cut = (
+        replace(
+            x, losses=tuple(y for y in x.losses if y.module in modules or (not y.module and x.opt == opt))
+        )
+        for x in samples
+    )
+    return tuple(x for x in cut if x.losses)
+
+
+def _whole(value: Any) -> int:
+    return 0 if pd.isna(value) else int(value)
 
 
 def _known(value: Any) -> float | None:

@@ -44,7 +44,7 @@ from ampscope.diagnose.text import count, pow2
     depth=SYMPTOM,
 )
 def loss_scale_collapse(rule: Rule, s: Signals) -> Found:
-    """A fall by 2^6 without a growth on the way, after the scale had been found; or a search that ended below 1."""
+    """A fall by 2^6 that does not settle, after the scale had been found; or one to below 1."""
     for path in s.scale_paths:
         fall = _fall(s, path)
         if fall is None:
@@ -77,7 +77,16 @@ def _fall(s: Signals, path: ScalePath) -> tuple[float, float, int] | None:
         low = path.final_scale
         return (first.scale, low, first.step) if low < policy.tiny_scale <= first.scale else None
     top, low, step = path.deepest_fall
-    started_low = path.updates[0].scale < policy.tiny_scale
-    if top >= low * 2**policy.collapse_binades or (low < policy.tiny_scale and low < top and not started_low):
+    ran_away = low < policy.tiny_scale <= top
+    if ran_away or (top >= low * 2**policy.collapse_binades and not _settles(s, path, low)):
         return top, low, step
     return None
+
+
+def _settles(s: Signals, path: ScalePath, low: float) -> bool:
+    """Whether the scale held after its lowest point: then it was found anew, as after a change of the data."""
+    at = next(i for i, u in enumerate(path.updates) if u.scale_after == low)
+    after = path.updates[at + 1 :]
+    return len(after) >= s.policy.settled_steps and not any(
+        u.found_inf for u in after[: s.policy.settled_steps]
+    )

@@ -25,14 +25,14 @@ With the lower init_scale the first steps are skipped just the same.
 from __future__ import annotations
 
 from ampscope.diagnose.finding import Change, Where
-from ampscope.diagnose.rule import Found, Rule, rule
+from ampscope.diagnose.rule import MECHANISM, Found, Rule, rule
 from ampscope.diagnose.scales import ScalePath
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.symptoms import SKIPS
 from ampscope.diagnose.text import percent, pow2
 
 
-@rule("AMP204", "init-scale-too-high", "info", needs=("scaler",), explains=(SKIPS,))
+@rule("AMP204", "init-scale-too-high", "info", needs=("scaler",), explains=(SKIPS,), depth=MECHANISM)
 def init_scale_too_high(rule: Rule, s: Signals) -> Found:
     """A leading row of skips that ends, in a run so short that it matters; a warning when it took a real share."""
     policy = s.policy
@@ -67,4 +67,9 @@ def init_scale_too_high(rule: Rule, s: Signals) -> Found:
 
 
 def _matters(s: Signals, path: ScalePath) -> bool:
-    return path.leading_skips >= s.policy.init_high_share * len(path.updates)
+    """Whether the leading skips of all scalers of this process took a real share of its steps: a script may
+    build a scaler per job."""
+    paths = [p for p in s.scale_paths if (p.rank, p.proc) == (path.rank, path.proc)]
+    return sum(p.leading_skips for p in paths) >= s.policy.init_high_share * sum(
+        len(p.updates) for p in paths
+    )

@@ -1,0 +1,127 @@
+"""No parameter of the optimizer gets a gradient: the loss is cut off from the model, or the parameters were replaced.
+
+## How it shows
+`AssertionError: No inf checks were recorded for this optimizer.` from `scaler.step`; without a scaler, a loss that
+never moves, or `element 0 of tensors does not require grad`.
+
+## Why it happens
+Two causes look alike. The loss was rebuilt outside the graph (`torch.tensor(value, requires_grad=True)`, `.item()`,
+`.detach()`, numpy), so that backward ends at a fresh leaf. Or the optimizer holds parameters that the model no longer
+uses, because they were replaced after it was built (a new head, `load` of a module, wrapping).
+
+## Fix
+```diff
+- loss = torch.tensor(per_image, requires_grad=True).mean()
++ loss = torch.stack(per_image).mean()
+```
+For replaced parameters, build the optimizer after the last change of the model.
+
+## What would refute it
+Some parameter of the optimizer has a gradient when it steps.
+
+## Source
+[mmsegmentation #3230](https://github.com/open-mmlab/mmsegmentation/issues/3230)
+"""
+
+from __future__ import annotations
+
+from ampscope.diagnose.calls import Call, of_kind
+from ampscope.diagnose.families import CRASHED
+from ampscope.diagnose.finding import Change, Finding, Where
+from ampscope.diagnose.places import steps_of
+from ampscope.diagnose.rule import Found, Rule, rule
+from ampscope.diagnose.signals import Signals
+from ampscope.diagnose.text import count
+
+_NO_CHECKS = "No inf checks were recorded"
+_NO_GRAPH = "does not require grad"
+
+
+@rule(
+    "AMP117",
+    "no-gradient-reaches-optimizer",
+    "critical",
+    needs=("calls",),
+    explains=("AMP121", "AMP506", *CRASHED),
+)
+def no_gradient_reaches_optimizer(rule: Rule, s: Signals) -> Found:
+    """A step that found no gradient at all, or a backward with no graph behind it."""
+    for stream in s.streams:
+        cut = next((c for c in of_kind(stream, "backward") if _NO_GRAPH in (c.message or "")), None)
+        if cut is not None:
+            yield _finding(
+                rule, s, cut, [cut], "backward has no graph to follow: the loss is detached from the model"
+            )
+            continue
+        for opt, steps in _starved(s, stream).items():
+            yield _diagnose(rule, s, stream, opt, steps)
+
+
+def _starved(s: Signals, stream: tuple[Call, ...]) -> dict[str, list[Call]]:
+    """Per optimizer its steps, if none of them had a gradient."""
+    starved: dict[str, list[Call]] = {}
+    own = [w for w in s.windows if w.step is not None and w.step in stream]
+    for opt in dict.fromkeys(w.opt for w in own):
+        windows = [w for w in own if w.opt == opt]
+        steps = [w.step for w in windows if w.step is not None]
+        complained = any(_NO_CHECKS in (c.message or "") for c in steps)
+        fed = any(w.of_kind("backward") for w in windows)
+        rows = s.params[s.params["owner"].eq(opt)]
+        silent = len(rows) > 0 and not rows["got_grad"].fillna(True).astype(bool).any()
+        if (complained and not fed) or (silent and not fed and len(windows) >= s.policy.starved_steps):
+            starved[opt] = steps
+    # update() raises the same where unscale_ found nothing to check and no step came.
+    for c in of_kind(stream, "scaler.update"):
+        unscaled = [
+            u for u in of_kind(stream[: c.index], "scaler.unscale_") if u.object == c.object and u.target
+        ]
+        if _NO_CHECKS in (c.message or "") and unscaled:
+            starved.setdefault(unscaled[-1].target or "", [c])
+    return starved
+
+
+def _diagnose(rule: Rule, s: Signals, stream: tuple[Call, ...], opt: str, steps: list[Call]) -> Finding:
+    backwards = [b for b in of_kind(stream, "backward") if b.error is None and b.index < steps[-1].index]
+    empty = [b for b in backwards if not b.n_params]
+    if not backwards:
+        return _finding(rule, s, steps[0], steps, f"{opt} stepped and no backward ran before it")
+    if len(empty) == len(backwards):
+        why = "backward reached no parameter: its root is a fresh leaf, so the loss was rebuilt outside the graph"
+        return _finding(rule, s, backwards[0], backwards, why)
+    feeding = next(b for b in backwards if b.n_params)
+    why = (
+        f"backward fed {count(feeding.n_params or 0, 'parameter')}, none of which {opt} holds: its parameters were "
+        "replaced after it was built, or belong to another part of the model"
+    )
+    init = s.first_call("optimizer.init", opt)
+    return _finding(rule, s, init or feeding, steps, why, replaced=True)
+
+
+def _finding(rule: Rule, s: Signals, at: Call, seen: list[Call], why: str, replaced: bool = False) -> Finding:
+    return rule.finding(
+        Where(file=at.file, line=at.line, steps=steps_of(seen)),
+        f"No gradient reaches the optimizer: {why}.",
+        "Build the optimizer after the last change of the model's parameters."
+        if replaced
+        else "Keep the loss attached to the graph: torch.stack and arithmetic on tensors instead of "
+        "torch.tensor(...), .item() or .detach().",
+        evidence=(
+            s.measure(
+                "parameters fed by backward",
+                "SELECT max(n_params) FROM calls WHERE call = 'backward'",
+                "parameters",
+            ),
+            s.measure(
+                "optimizer parameters with a gradient",
+                "SELECT count(*) FILTER (got_grad) FROM params WHERE owner IS NOT NULL",
+                "parameters",
+            ),
+            s.measure("calls that raised", "SELECT count(*) FROM calls WHERE error IS NOT NULL", "calls"),
+        ),
+        falsifier="Some parameter of the optimizer has a gradient when it steps.",
+        change=Change(
+            diff=""
+            if replaced
+            else "- torch.tensor(values, requires_grad=True).mean()\n+ torch.stack(values).mean()"
+        ),
+    )
