@@ -9,13 +9,16 @@ import sys
 import time
 import traceback
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import _C
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ampscope.hooks.quiet import is_quiet
+from ampscope.hooks.yielding import profiler_runs, yield_to_profiler
 
 _running: weakref.WeakSet[OpMode] = weakref.WeakSet()
 
@@ -39,6 +42,7 @@ class OpMode(TorchDispatchMode):
         """Traceback text of the exception of ours that switched the mode off."""
         self.own_s = 0.0
         """Host seconds spent in `before`, `after` and `raised`."""
+        self._release: Callable[[], None] = lambda: None
 
     # -- to implement ----------------------------------------------------------------------------------------
 
@@ -55,14 +59,16 @@ class OpMode(TorchDispatchMode):
 
     def enter_stack(self) -> bool:
         """Go to the bottom of this thread's mode stack. False, and nothing done, where that would show: while
-        the user profiles (each op would appear twice), traces, or captures a CUDA graph."""
-        if self.active or _C._autograd._profiler_enabled() or _C._get_tracing_state() or _capturing():
+        the user profiles (each op would appear twice), traces, or captures a CUDA graph. If the user starts a
+        profiler later, the mode leaves by itself."""
+        if self.active or profiler_runs() or _C._get_tracing_state() or _capturing():
             return False
         if not hasattr(TorchDispatchMode, "ignore_compile_internals") and _compiled_anything():
             return False
         _hide_from_dynamo()
         self.failure = None
         _edit_stack(lambda modes: [self, *modes])
+        self._release = yield_to_profiler(self.leave_stack)
         self.active = True
         _running.add(self)
         return True
@@ -71,6 +77,7 @@ class OpMode(TorchDispatchMode):
         """Leave the stack wherever the mode is in it. On another thread than that of `enter_stack` the mode
         stays there as a pass-through."""
         self.active = False
+        self._release()
         _running.discard(self)
         _edit_stack(lambda modes: [m for m in modes if m is not self])
 
@@ -89,7 +96,8 @@ class OpMode(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not self.active or is_quiet():
+        if not self.active or is_quiet() or not isinstance(func, OpOverload):
+            # A higher-order op such as cond is dispatched from Python: it is control flow, and no aten op.
             return func(*args, **kwargs)
         began = time.perf_counter()
         try:
