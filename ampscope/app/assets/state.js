@@ -1,0 +1,183 @@
+/* The address is the state: controls write it, and follow it. Also numbers as text, as the Python side writes them. */
+(function () {
+  "use strict";
+  const a = (window.ampscope = window.ampscope || {});
+  const BROWSER_KEYS = ["format", "scale"];
+
+  /* ---- numbers ---- */
+  a.number = function (v) {
+    if (v === null || v === undefined) return "–";
+    if (Number.isNaN(v)) return "NaN";
+    if (!Number.isFinite(v)) return v > 0 ? "inf" : "-inf";
+    if (v === 0) return "0";
+    const size = Math.abs(v);
+    if (Number.isInteger(v) && size < 1e7) return String(v);
+    if (size >= 1e-3 && size < 1e6) return String(Number(v.toPrecision(4)));
+    const [mantissa, exponent] = v.toExponential(3).split("e");
+    return String(Number(mantissa)) + "e" + Number(exponent);
+  };
+  a.share = function (v) {
+    if (v === null || v === undefined) return "–";
+    const p = 100 * v;
+    if (p === 0) return "0 %";
+    if (p >= 99.995) return v >= 1 ? "100 %" : "> 99.99 %";
+    return p >= 0.01 ? Number(p.toPrecision(3)) + " %" : a.number(p) + " %";
+  };
+  a.seconds = function (v) {
+    const size = Math.abs(v);
+    if (size >= 7200) return Number((v / 3600).toPrecision(3)) + " h";
+    if (size >= 120) return Number((v / 60).toPrecision(3)) + " min";
+    for (const [unit, scale] of [["s", 1], ["ms", 1e3], ["µs", 1e6]])
+      if (size * scale >= 1) return Number((v * scale).toPrecision(3)) + " " + unit;
+    return a.number(v) + " s";
+  };
+  a.bytes = function (v) {
+    for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+      if (Math.abs(v) < 1024) return Number(v.toPrecision(4)) + " " + unit;
+      v /= 1024;
+    }
+    return Number(v.toPrecision(4)) + " TiB";
+  };
+  a.superscript = (n) =>
+    String(n).replace(/[-0-9]/g, (c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]);
+  a.power = function (v) {
+    const k = Math.log2(v);
+    return Number.isInteger(k) && Math.abs(k) > 3 ? a.number(v) + " (2" + a.superscript(k) + ")" : a.number(v);
+  };
+
+  /* ---- the address ---- */
+  a.go = function (href) {
+    const url = new URL(href, window.location.href);
+    dash_clientside.set_props("url", { pathname: url.pathname, search: url.search });
+  };
+  a.params = () => new URLSearchParams(window.location.search);
+
+  function setParams(changes) {
+    const params = a.params();
+    let browserOnly = true;
+    let changed = false;
+    for (const [key, value] of Object.entries(changes)) {
+      if ((params.get(key) ?? null) === value) continue;
+      changed = true;
+      if (!BROWSER_KEYS.includes(key)) browserOnly = false;
+      if (value === null || value === "") params.delete(key);
+      else params.set(key, value);
+      if (key === "run") ["process", "tensor", "at", "param", "step"].forEach((k) => params.delete(k));
+      if (key === "of") params.delete("tensor");
+    }
+    if (!changed) return;
+    const text = params.toString().replace(/%2F/g, "/").replace(/%3A/g, ":").replace(/%2C/g, ",");
+    const search = text ? "?" + text : "";
+    if (browserOnly) window.history.replaceState(window.history.state, "", window.location.pathname + search);
+    else dash_clientside.set_props("url", { search: search });
+  }
+
+  const keyOf = (id) => JSON.parse(id.split(".")[0]).key;
+
+  window.dash_clientside = Object.assign({}, window.dash_clientside, {
+    ampscope: Object.assign({}, (window.dash_clientside || {}).ampscope, {
+      /* The address, without what only the browser reads, is what the server renders. */
+      view: function (pathname, search, ticks, current) {
+        const params = new URLSearchParams(search || "");
+        BROWSER_KEYS.forEach((k) => params.delete(k));
+        const next = { path: pathname || "/", search: params.toString(), ticks: ticks || 0 };
+        const same = current && ["path", "search", "ticks"].every((k) => current[k] === next[k]);
+        if (current && current.path !== next.path) window.scrollTo(0, 0);
+        return same ? dash_clientside.no_update : next;
+      },
+
+      /* A control that the user changed goes into the address; one that shows what is there anyway does not. */
+      control: function (values, ids, defaults) {
+        const context = dash_clientside.callback_context;
+        const changes = {};
+        const known = Object.assign({}, ...(defaults || []));
+        for (const trigger of context.triggered || []) {
+          if (!trigger.prop_id || trigger.prop_id === ".") continue;
+          const key = keyOf(trigger.prop_id);
+          if (trigger.value === null || trigger.value === undefined || trigger.value === "") continue;
+          const value = String(trigger.value);
+          const current = a.params().get(key) ?? known[key];
+          if (value === String(current)) continue;
+          changes[key] = value === known[key] ? null : value;
+        }
+        setParams(changes);
+        return "";
+      },
+
+      /* Back and forward: the controls follow the address. */
+      follow: function (search, ids, values, defaults) {
+        const params = new URLSearchParams(search || "");
+        const known = Object.assign({}, ...(defaults || []));
+        return ids.map((id, i) => {
+          const wanted = params.get(id.key) ?? known[id.key];
+          if (wanted === undefined || String(values[i]) === wanted) return dash_clientside.no_update;
+          return typeof values[i] === "number" ? Number(wanted) : wanted;
+        });
+      },
+
+      /* A click into a figure chooses what was clicked. The last entry of customdata is the raw name. */
+      pick: function (clicks, ids) {
+        const context = dash_clientside.callback_context;
+        for (const trigger of context.triggered || []) {
+          const point = trigger.value && trigger.value.points && trigger.value.points[0];
+          if (!point || !point.customdata) continue;
+          const data = point.customdata;
+          setParams({ [keyOf(trigger.prop_id)]: String(data[data.length - 1]) });
+        }
+        return "";
+      },
+
+      nav: function (pathname, search, ids) {
+        const params = new URLSearchParams(search || "");
+        const kept = new URLSearchParams();
+        for (const key of ["run", "process"]) if (params.get(key)) kept.set(key, params.get(key));
+        const query = kept.toString() ? "?" + kept.toString() : "";
+        const here = "/" + (pathname || "/").split("/")[1];
+        ids.forEach((id) => {
+          const link = document.getElementById(dash_clientside_id(id));
+          if (link) id.path === here ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+        });
+        return [ids.map((id) => id.path + query), ids.map((id) => id.path === here)];
+      },
+
+      burger: (opened, navbar) => Object.assign({}, navbar, { collapsed: { mobile: !opened } }),
+
+      copyLink: async function (clicks) {
+        if (!clicks) return dash_clientside.no_update;
+        const text = window.location.href;
+        try {
+          await navigator.clipboard.writeText(text);
+        } catch (error) {
+          const area = document.createElement("textarea");
+          area.value = text;
+          document.body.appendChild(area);
+          area.select();
+          document.execCommand("copy");
+          area.remove();
+        }
+        setTimeout(() => dash_clientside.set_props("copy-link", { children: "Copy link" }), 1600);
+        return "Copied";
+      },
+
+      title: function (rendered) {
+        if (rendered && rendered.title) document.title = rendered.title;
+        return "";
+      },
+    }),
+  });
+
+  function dash_clientside_id(id) {
+    return JSON.stringify(id, Object.keys(id).sort());
+  }
+
+  /* A control that is built anew while it has the keyboard focus keeps it. */
+  let focused = null;
+  document.addEventListener("focusin", (event) => {
+    focused = event.target;
+  });
+  new MutationObserver(() => {
+    if (!focused || !focused.id || document.contains(focused) || document.activeElement !== document.body) return;
+    const again = document.getElementById(focused.id);
+    if (again) again.focus({ preventScroll: true });
+  }).observe(document.documentElement, { childList: true, subtree: true });
+})();

@@ -1,0 +1,212 @@
+"""What happens when the address changes: clientside callbacks keep controls and address in step, the server renders.
+
+Two server callbacks only: one builds the skeleton of a page, one fills a part of it. Both read nothing but the
+address, so any view can be linked to.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Any
+
+import dash
+from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, html
+
+from ampscope.app import shell
+from ampscope.app.blocks import notice
+from ampscope.app.page import Page, Part
+from ampscope.app.pages import PAGES
+from ampscope.app.runs import Context, RunStore
+from ampscope.app.state import View
+from ampscope.errors import AmpscopeError
+
+LIVE_MS = 4000
+"""How often a page of a live run looks for new rows."""
+
+
+def register(app: Dash, runs: RunStore) -> None:
+    """Adds every callback to `app`."""
+    _register_clientside(app)
+
+    @app.callback(  # type: ignore[untyped-decorator]
+        Output("header-run", "children"),
+        Output("skeleton", "children"),
+        Output("rendered", "data"),
+        Output("tick", "disabled"),
+        Output({"type": "nav-count", "path": ALL}, "children"),
+        Input("view", "data"),
+        State("rendered", "data"),
+        State({"type": "nav-count", "path": ALL}, "id"),
+    )
+    def build(
+        view: dict[str, Any] | None, before: dict[str, Any] | None, counts: list[dict[str, str]]
+    ) -> Any:
+        return _skeleton(runs, view or {}, before or {}, [c["path"] for c in counts])
+
+    @app.callback(  # type: ignore[untyped-decorator]
+        Output({"type": "part", "name": MATCH}, "children"),
+        Input("rendered", "data"),
+        State({"type": "part", "name": MATCH}, "id"),
+    )
+    def fill(rendered: dict[str, Any] | None, id: dict[str, str]) -> Any:
+        if not rendered or "path" not in rendered:
+            return dash.no_update
+        view = View.parse(rendered["path"], rendered["search"])
+        content = fill_part(runs, view, id["name"])
+        if id["name"] in ("/verdict", "findings/list"):
+            dash.set_props({"type": "nav-count", "path": "/findings"}, {"children": count_of(runs, view)})
+        return content
+
+
+def page_of(view: View) -> Page | None:
+    return next((page for page in PAGES if page.slug == view.slug), None)
+
+
+def context_of(runs: RunStore, view: View) -> Context:
+    """Raises AmpscopeError when the run cannot be read."""
+    run = runs.get(runs.name_of(view))
+    return Context(run, run.source(view), view, runs)
+
+
+def fill_part(runs: RunStore, view: View, name: str) -> Any:
+    """The content of one part. Never raises: what goes wrong is said in the part."""
+    page = page_of(view)
+    try:
+        context = context_of(runs, view)
+        part = _part(page, context, name)
+        return dash.no_update if part is None else part.render(context)
+    except AmpscopeError as error:
+        return notice("This cannot be shown", str(error), "error")
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        return notice("This could not be computed", f"{type(error).__name__}: {error}", "error")
+
+
+def _part(page: Page | None, context: Context, name: str) -> Part | None:
+    if page is None:
+        return None
+    return next((part for part in page.parts(context) if f"{page.slug}/{part.name}" == name), None)
+
+
+def _skeleton(runs: RunStore, data: dict[str, Any], before: dict[str, Any], nav: list[str]) -> Any:
+    """Header, page without content, what is rendered, whether the clock stands still, counts in the navigation."""
+    view = View.parse(data.get("path"), data.get("search"))
+    page = page_of(view)
+    try:
+        context = context_of(runs, view)
+        if data.get("ticks") != before.get("ticks") and context.run.live:
+            context.run.refresh()
+    except AmpscopeError as error:
+        sorry = notice("This run cannot be read", str(error), "error")
+        return shell.header_run(runs, view, None), sorry, {"key": "error"}, True, [""] * len(nav)
+    key = _key(context, page)
+    rendered = {
+        "path": data.get("path"),
+        "search": data.get("search"),
+        "ticks": data.get("ticks"),
+        "key": key,
+        "title": f"{page.title if page else 'Not found'} · {context.run.name} · ampscope",
+    }
+    counts = [count_of(runs, view) if path == "/findings" else "" for path in nav]
+    header = shell.header_run(runs, view, context)
+    if key == before.get("key"):
+        return header, dash.no_update, rendered, not context.run.live, counts
+    if page is None:
+        body: Any = notice("There is no such page", "Choose one at the left.", "error")
+    else:
+        body = shell.page_skeleton(page, context)
+    return header, body, rendered, not context.run.live, counts
+
+
+def _key(context: Context, page: Page | None) -> str:
+    """Changes when the controls of the page have to be built anew."""
+    view = context.view
+    parts = [view.path, context.run.name, view.get("process"), str(context.run.trace.integrity.sound)]
+    parts += [view.get(k) for k in (page.skeleton_keys if page else ())]
+    return "|".join(parts)
+
+
+def count_of(runs: RunStore, view: View) -> str:
+    """The number of findings, once they are known: a diagnosis is not made for the sake of a badge."""
+    try:
+        known = runs.get(runs.name_of(view)).known_diagnosis()
+    except AmpscopeError:
+        return ""
+    return "" if known is None or not known.findings else str(len(known.findings))
+
+
+def _register_clientside(app: Dash) -> None:
+    def client(function: str, *dependencies: Any) -> None:
+        app.clientside_callback(ClientsideFunction("ampscope", function), *dependencies)
+
+    controls = {"type": "ctl", "key": ALL}
+    defaults = State({"type": "defaults", "of": ALL}, "data")
+    client(
+        "view",
+        Output("view", "data"),
+        Input("url", "pathname"),
+        Input("url", "search"),
+        Input("tick", "n_intervals"),
+        State("view", "data"),
+    )
+    client(
+        "control",
+        Output("sink-control", "children"),
+        Input(controls, "value"),
+        State(controls, "id"),
+        defaults,
+    )
+    client(
+        "follow",
+        Output(controls, "value"),
+        Input("url", "search"),
+        State(controls, "id"),
+        State(controls, "value"),
+        defaults,
+    )
+    picks = {"type": "pick", "key": ALL}
+    client("pick", Output("sink-pick", "children"), Input(picks, "clickData"), State(picks, "id"))
+    links = {"type": "nav", "path": ALL}
+    client(
+        "nav",
+        Output(links, "href"),
+        Output(links, "active"),
+        Input("url", "pathname"),
+        Input("url", "search"),
+        State(links, "id"),
+    )
+    client("burger", Output("shell", "navbar"), Input("burger", "opened"), State("shell", "navbar"))
+    client("copyLink", Output("copy-link", "children"), Input("copy-link", "n_clicks"))
+    client("title", Output("sink-title", "children"), Input("rendered", "data"))
+    choices = (Input(controls, "value"), State(controls, "id"))
+    client(
+        "whatifTensor",
+        Output({"type": "whatif-history", "of": MATCH}, "figure"),
+        Output({"type": "whatif-spectrum", "of": MATCH}, "figure"),
+        Output({"type": "whatif-numbers", "of": MATCH}, "children"),
+        Input({"type": "whatif-data", "of": MATCH}, "data"),
+        *choices,
+    )
+    client(
+        "whatifModel",
+        Output({"type": "window-figure", "of": MATCH}, "figure"),
+        Output({"type": "window-advice", "of": MATCH}, "children"),
+        Input({"type": "window-data", "of": MATCH}, "data"),
+        *choices,
+    )
+    slider = {"type": "slider", "key": ALL}
+    client(
+        "slide",
+        Output("sink-slide", "children"),
+        Input(slider, "value"),
+        *(State(controls, p) for p in ("value", "id")),
+    )
+    client("knob", Output("sink-knob", "children"), *choices, State(slider, "value"))
+
+
+def root() -> html.Div:
+    """Hidden outputs of callbacks that only act."""
+    return html.Div(
+        [html.Span(id=f"sink-{name}") for name in ("control", "pick", "title", "slide", "knob")], hidden=True
+    )

@@ -1,0 +1,1 @@
+"""Plotly figures from frames: pure functions, no query and no component."""

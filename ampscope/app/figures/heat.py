@@ -1,0 +1,186 @@
+"""Heat maps of tensors over steps. Absent, zero and non-finite cells each look like themselves, never like a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from ampscope.app import palette
+from ampscope.app.figures.base import column_axis, figure, label, log2, plain, power_ticks, span, step_labels
+from ampscope.report.text import number, share
+
+ROW = 15
+"""Pixels per tensor, where there is room."""
+
+ROOT = 1 / 3
+"""Shares are coloured by their cube root, so that 0.1 % and 90 % both differ from their neighbours."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """`values[i, j]` of tensor `names[i]` in column j, which spans steps `first[j]` to `last[j]`; NaN: not
+    measured. `bad[i, j]`: the share of its elements that are NaN or inf."""
+
+    names: tuple[str, ...]
+    first: np.ndarray
+    last: np.ndarray
+    values: np.ndarray
+    bad: np.ndarray
+
+
+@dataclass(frozen=True)
+class Colors:
+    """Colour values of the cells, the range of the ramp, its stops, and where its bar is labelled."""
+
+    z: np.ndarray
+    low: float
+    high: float
+    ramp: Sequence[tuple[float, str]]
+    ticks: Sequence[float] = ()
+    labels: Sequence[str] = ()
+
+
+def matrix(
+    frame: pd.DataFrame, names: Sequence[str], values: pd.Series, bad: pd.Series | None = None
+) -> Matrix:
+    """From a long frame with columns name, bucket, first, last and a value per row, rows in the order of `names`."""
+    columns = frame.groupby("bucket", sort=True).agg(first=("first", "min"), last=("last", "max"))
+    row = {name: i for i, name in enumerate(names)}
+    at = {bucket: j for j, bucket in enumerate(columns.index)}
+    i = frame["name"].map(row).to_numpy()
+    j = frame["bucket"].map(at).to_numpy()
+    z = np.full((len(names), len(columns)), np.nan)
+    z[i, j] = values.to_numpy(dtype=float, na_value=np.nan)
+    b = np.zeros_like(z)
+    if bad is not None:
+        b[i, j] = bad.to_numpy(dtype=float, na_value=0.0)
+    return Matrix(tuple(names), columns["first"].to_numpy(), columns["last"].to_numpy(), z, b)
+
+
+def heat(data: Matrix, kind: str, title: str, selected: str = "") -> go.Figure:
+    """`kind` is harm or part (shares of 0 … 1, alarming or not), log2 (magnitudes) or binades (signed room, red
+    where it ends).
+
+    `customdata` of a cell is [name as a label, steps, value, non-finite share, name as it is].
+    """
+    height = int(min(760, max(220, ROW * len(data.names) + 90)))
+    fig = figure(height, left=12, right=12, top=10)
+    colors, text = _scaled(data.values, kind)
+    fig.add_heatmap(
+        z=colors.z,
+        x=np.arange(len(data.last)),
+        y=np.arange(len(data.names)),
+        customdata=_hover(data, text),
+        colorscale=[list(stop) for stop in colors.ramp],
+        zmin=colors.low,
+        zmax=colors.high,
+        colorbar=_bar(title, colors),
+        hoverongaps=False,
+        hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]}<br>"
+        + plain(title)
+        + " %{customdata[2]}%{customdata[3]}<extra></extra>",
+        ygap=1 if len(data.names) < 80 else 0,
+    )
+    _mark_bad(fig, data)
+    _mark_selected(fig, data, selected)
+    positions, labels = _ticks(data.names, height)
+    fig.update_layout(
+        xaxis=column_axis(data.last),
+        yaxis={
+            "autorange": "reversed",
+            "tickmode": "array",
+            "tickvals": positions,
+            "ticktext": labels,
+            "showgrid": False,
+            "tickfont": {"size": 11},
+        },
+    )
+    return fig
+
+
+def _scaled(values: np.ndarray, kind: str) -> tuple[Colors, np.ndarray]:
+    """Colour values and range, and the text of each cell."""
+    if kind in ("harm", "part"):
+        shades = palette.HARM if kind == "harm" else palette.PART
+        at = [0.0, 1e-3, 0.01, 0.1, 0.5, 1.0]
+        shown = ["0", "0.1 %", "1 %", "10 %", "50 %", "100 %"]
+        colors = Colors(np.clip(values, 0, 1) ** ROOT, 0.0, 1.0, shades, [a**ROOT for a in at], shown)
+        return colors, _texts(values, share)
+    if kind == "log2":
+        z = log2(values)
+        low, high = span(z)
+        exponents, labels = power_ticks(low, high, 7)
+        return Colors(z, low, max(high, low + 1), palette.RANGE, exponents, labels), _texts(values, number)
+    low, high = span(values)
+    ramp = ((0.0, palette.VERMILLION), (0.18, palette.ORANGE), (0.5, "#7ba7bc"), (1.0, palette.BLUE))
+    colors = Colors(values, min(low, 0.0), max(high, 16.0), ramp)
+    return colors, _texts(values, lambda v: f"{v:.1f} binades")
+
+
+def _texts(values: np.ndarray, show: Callable[[float], str]) -> np.ndarray:
+    flat = ["–" if np.isnan(v) else show(float(v)) for v in values.ravel()]
+    return np.array(flat, dtype=object).reshape(values.shape)
+
+
+def _hover(data: Matrix, text: np.ndarray) -> np.ndarray:
+    spans = step_labels(data.first, data.last)
+    out = np.empty((*data.values.shape, 5), dtype=object)
+    out[..., 0] = np.array([plain(n) for n in data.names], dtype=object)[:, None]
+    out[..., 1] = np.array(spans, dtype=object)[None, :]
+    out[..., 2] = text
+    out[..., 3] = [[f"<br>NaN or inf: {share(b)}" if b > 0 else "" for b in row] for row in data.bad]
+    out[..., 4] = np.array(data.names, dtype=object)[:, None]
+    return out
+
+
+def _bar(title: str, colors: Colors) -> dict[str, object]:
+    bar: dict[str, object] = {
+        "thickness": 10,
+        "len": 1.0,
+        "outlinewidth": 0,
+        "title": {"text": plain(title), "side": "right"},
+        "tickfont": {"size": 11},
+    }
+    if colors.ticks:
+        bar.update(tickmode="array", tickvals=list(colors.ticks), ticktext=list(colors.labels))
+    return bar
+
+
+def _mark_bad(fig: go.Figure, data: Matrix) -> None:
+    if not (data.bad > 0).any():
+        return
+    fig.add_heatmap(
+        z=np.where(data.bad > 0, 1.0, np.nan),
+        x=np.arange(len(data.last)),
+        y=np.arange(len(data.names)),
+        colorscale=[[0, palette.NONFINITE], [1, palette.NONFINITE]],
+        showscale=False,
+        hoverinfo="skip",
+        ygap=1 if len(data.names) < 80 else 0,
+        name="NaN or inf",
+    )
+
+
+def _mark_selected(fig: go.Figure, data: Matrix, selected: str) -> None:
+    if selected in data.names:
+        at = data.names.index(selected)
+        fig.add_shape(
+            type="rect",
+            xref="paper",
+            x0=0,
+            x1=1,
+            y0=at - 0.5,
+            y1=at + 0.5,
+            line={"color": palette.SKY, "width": 2},
+            fillcolor="rgba(0,0,0,0)",
+        )
+
+
+def _ticks(names: Sequence[str], height: int) -> tuple[list[int], list[str]]:
+    every = max(1, -(-len(names) * 13 // max(1, height - 80)))
+    positions = list(range(0, len(names), every))
+    return positions, [label(names[i], 36) for i in positions]

@@ -1,0 +1,88 @@
+"""Two runs in one figure: their losses, and the ratio of their tensors over steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from ampscope.app import palette
+from ampscope.app.figures.base import figure, label, plain
+from ampscope.report.text import number
+
+EQUAL = "rgba(127,127,127,0.10)"
+
+
+def losses(one: pd.DataFrame, two: pd.DataFrame, names: tuple[str, str], height: int = 320) -> go.Figure:
+    """Loss over steps of both; frames with columns step and loss."""
+    fig = figure(height, top=34)
+    for frame, name, color in ((one, names[0], palette.BLUE), (two, names[1], palette.ORANGE)):
+        fig.add_scatter(
+            x=frame["step"].to_numpy(),
+            y=frame["loss"].to_numpy(),
+            mode="lines",
+            line={"width": 1.8, "color": color},
+            name=label(name, 48),
+            customdata=[number(float(v)) for v in frame["loss"]],
+            hovertemplate="step %{x}<br>loss %{customdata}<extra></extra>",
+        )
+    fig.update_layout(xaxis={"title": {"text": "step"}}, yaxis={"title": {"text": "loss"}}, showlegend=True)
+    return fig
+
+
+def ratio_heat(found: pd.DataFrame, names: Sequence[str]) -> go.Figure:
+    """log2 of the ratio of true magnitudes, white where equal; ± 3 binades and more have the end colours."""
+    columns = sorted(found["step"].unique())
+    wide = found.pivot_table(index="name", columns="step", values="log2", aggfunc="first").reindex(
+        list(names)
+    )
+    z = wide.reindex(columns=columns).to_numpy(dtype=float)
+    height = int(min(720, max(220, 15 * len(names) + 90)))
+    fig = figure(height, left=12, right=12, top=10)
+    hover = np.empty((*z.shape, 3), dtype=object)
+    hover[..., 0] = np.array([plain(n) for n in names], dtype=object)[:, None]
+    hover[..., 1] = [[_words(v) for v in row] for row in z]
+    hover[..., 2] = np.array(list(names), dtype=object)[:, None]
+    fig.add_heatmap(
+        z=np.clip(z, -3, 3),
+        x=columns,
+        y=np.arange(len(names)),
+        customdata=hover,
+        colorscale=[[0.0, palette.BLUE], [0.45, EQUAL], [0.55, EQUAL], [1.0, palette.VERMILLION]],
+        zmin=-3,
+        zmax=3,
+        hoverongaps=False,
+        hovertemplate="%{customdata[0]}<br>step %{x}: %{customdata[1]}<extra></extra>",
+        colorbar={
+            "thickness": 10,
+            "outlinewidth": 0,
+            "len": 1.0,
+            "tickvals": [-3, -1, 0, 1, 3],
+            "ticktext": ["⅛ ×", "½ ×", "equal", "2 ×", "8 ×"],
+            "title": {"text": "second / first", "side": "right"},
+        },
+    )
+    every = max(1, -(-len(names) * 13 // max(1, height - 80)))
+    positions = list(range(0, len(names), every))
+    fig.update_layout(
+        xaxis={"title": {"text": "step"}, "showgrid": False},
+        yaxis={
+            "autorange": "reversed",
+            "tickmode": "array",
+            "tickvals": positions,
+            "ticktext": [label(names[i], 36) for i in positions],
+            "showgrid": False,
+            "tickfont": {"size": 11},
+        },
+    )
+    return fig
+
+
+def _words(log2: float) -> str:
+    if np.isnan(log2):
+        return "not comparable"
+    if np.isinf(log2):
+        return "one of them is zero, NaN or inf"
+    return f"× {number(float(np.exp2(log2)))}"

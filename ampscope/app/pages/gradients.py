@@ -1,0 +1,34 @@
+"""Gradients: heat map, one tensor's histogram with format bands, what-if scale and format, window of safe scales."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ampscope.app import explorer, whatif
+from ampscope.app.page import Page
+from ampscope.app.queries import tensors
+from ampscope.app.runs import Context
+
+EXPLORER = explorer.Explorer(
+    roles=("grad", "activation_grad"),
+    stats=("flushed", "subnormal", "amax"),
+    empty="No gradient was read in this run: it needs a step sampled at the range level (`--every 1`).",
+)
+
+
+def _window(context: Context) -> Any:
+    which = EXPLORER.chosen(context)
+    spectra = tensors.spectra(context.src, which.role, which.stage)
+    through = whatif.seen_through(context, which.role)
+    return whatif.window_view(whatif.window_data(spectra, whatif.recorded_scale(context), through))
+
+
+PAGE = Page(
+    slug="gradients",
+    title="Gradients",
+    icon="gradient",
+    lead="How large the gradients are, what float16 does to them, and what another loss scale or format would do.",
+    parts=explorer.parts(EXPLORER, _window),
+    controls=EXPLORER.top_controls,
+    skeleton_keys=("of",),
+)

@@ -1,0 +1,121 @@
+"""The first screen: is the run healthy, what to change. Verdict, findings, four numbers, scale and loss, coverage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import html
+
+from ampscope.app.blocks import graph, jump, notice, prose, severity_mark, stat
+from ampscope.app.figures import course
+from ampscope.app.finding_view import card, coverage_line
+from ampscope.app.page import Page, Part
+from ampscope.app.queries import steps, summary, timing
+from ampscope.app.queries.summary import Number
+from ampscope.app.runs import Context
+from ampscope.report.text import clean, plural, seconds, share
+
+CARDS = 4
+
+
+def _verdict(context: Context) -> Any:
+    diagnosis = context.run.diagnosis()
+    worst = diagnosis.worst or ("info" if diagnosis.symptoms else "ok")
+    word = diagnosis.worst or ("no finding" if diagnosis.symptoms else "healthy")
+    shown = diagnosis.findings[:CARDS]
+    more = len(diagnosis.findings) - len(shown)
+    return [
+        html.Div(
+            [severity_mark(word), html.P(prose(diagnosis.verdict), className="verdict-text")],
+            className=f"verdict verdict-{worst}",
+            role="status",
+        ),
+        html.Div([card(context, diagnosis, f) for f in shown], className="finding-cards") if shown else None,
+        html.P(jump(f"{plural(more, 'more finding')}", context.view.link("/findings")), className="muted")
+        if more > 0
+        else None,
+        coverage_line(context, diagnosis),
+    ]
+
+
+def _numbers(context: Context) -> Any:
+    src = context.src
+    flushed = summary.flushed(src)
+    absorbed = summary.absorbed(src)
+    low = summary.low_precision(src)
+    time = summary.step_time(src)
+    return [
+        html.Div(
+            [
+                _share_tile("Gradients flushed", flushed, bad=0.05),
+                _share_tile("Updates absorbed", absorbed, bad=0.2),
+                _share_tile("Work in low precision", low),
+                stat("Step time", "–" if time.value is None else seconds(time.value), time.note, time.basis),
+            ],
+            className="stats",
+        ),
+    ]
+
+
+def _share_tile(label: str, found: Number, bad: float | None = None) -> Any:
+    tone = "warning" if bad is not None and found.value is not None and found.value >= bad else ""
+    return stat(label, share(found.value), found.note, found.basis, tone)
+
+
+def _course(context: Context) -> Any:
+    src = context.src
+    loss, bad = steps.loss(src), steps.bad_losses(src)
+    scale = steps.scale(src)
+    if loss.empty and bad.empty and scale.empty:
+        return notice(
+            "No step was recorded yet",
+            "A step appears here once the script has run a backward and an optimizer step."
+            if context.run.live
+            else "The script ended before its first optimizer step; the findings say what is known.",
+        )
+    figure = course.course(loss, scale, steps.skips(src), bad)
+    shown = graph(figure, "Loss scale with skipped steps above, loss below, on one step axis.")
+    if scale.empty:
+        return [
+            shown,
+            html.P(
+                "No enabled GradScaler took part in this run, so there is no loss scale.",
+                className="subtitle",
+            ),
+        ]
+    return shown
+
+
+def _overhead(context: Context) -> Any:
+    own = timing.overhead(context.src)
+    if own is None:
+        return html.P("ampscope's own cost was not measured in this run.", className="muted")
+    budget = context.run.trace.info.settings.get("budget")
+    against = f" (budget {budget:g} %)" if isinstance(budget, int | float) else ""
+    rows = timing.ledger(context.src)
+    most = f" Most of it: {clean(str(rows['collector'].iloc[0]))}." if len(rows) else ""
+    return html.P(
+        [
+            f"ampscope itself took {share(own)} of the wall time of the steps{against}.{most} ",
+            jump("ledger", context.view.link("/run")),
+        ],
+        className="muted footnote",
+    )
+
+
+def _parts(context: Context) -> list[Part]:
+    return [
+        Part("verdict", _verdict, bare=True, height=180),
+        Part("numbers", _numbers, bare=True, height=104),
+        Part(
+            "course",
+            _course,
+            "Loss scale and loss",
+            "Skipped steps are marked. NaN and inf have a row of their own.",
+            height=380,
+        ),
+        Part("overhead", _overhead, bare=True, height=24),
+    ]
+
+
+PAGE = Page(slug="", title="Overview", icon="overview", parts=_parts)

@@ -1,0 +1,108 @@
+"""The loss scale: its course inside the safe band, who broke each skipped step, the scaler's policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from ampscope.app import tables
+from ampscope.app.blocks import facts, graph, notice
+from ampscope.app.figures import course
+from ampscope.app.page import Page, Part
+from ampscope.app.queries import steps, tensors
+from ampscope.app.runs import Context
+from ampscope.report.text import number, power, share
+
+
+def _course(context: Context) -> Any:
+    scale = steps.scale(context.src)
+    if scale.empty:
+        return notice(
+            "This run has no loss scale",
+            "No enabled GradScaler took part in it. Float32 and bfloat16 need none; float16 does.",
+        )
+    figure = course.scale_window(
+        scale, steps.skips(context.src), tensors.limits(context.src), tensors.floors(context.src)
+    )
+    return graph(figure, "Loss scale over steps inside the band of scales that fit the gradients.")
+
+
+def _skips(context: Context) -> Any:
+    rows = steps.blame(context.src)
+    if rows.empty:
+        return notice("No step was skipped", "Every optimizer step of the run was taken.")
+    rows = rows.assign(
+        link=[_link(context, name, step) for name, step in zip(rows["culprit"], rows["step"], strict=True)]
+    )
+    columns = [
+        tables.Col("step", "step", "count", 90),
+        tables.Col("scale", "scale", "power", 150),
+        tables.Col("culprit", "first bad gradient, from the loss", link="link"),
+        tables.Col("tensors", "bad gradients", "count", 120),
+        tables.Col("nan", "NaN", "count", 110),
+        tables.Col("inf", "inf", "count", 110),
+        tables.Col("stale", "bad before backward", width=150),
+    ]
+    return tables.grid(rows, columns, "Skipped steps and the gradient that caused each")
+
+
+def _link(context: Context, name: object, step: int) -> str:
+    return context.view.link("/gradients", tensor=name, at=str(step)) if isinstance(name, str) else ""
+
+
+def _policy(context: Context) -> Any:
+    rows = steps.policy(context.src)
+    if rows.empty:
+        return notice("No GradScaler was recorded")
+    return [facts(_facts(row)) for _, row in rows.iterrows()]
+
+
+def _facts(row: pd.Series) -> list[tuple[str, str]]:
+    updates = int(row["updates"]) or 1
+    return [
+        ("scaler", str(row["scaler"])),
+        ("initial scale", power(_float(row["init_scale"]))),
+        ("last scale", power(_float(row["last"]))),
+        ("range", f"{power(_float(row['lowest']))} … {power(_float(row['highest']))}"),
+        (
+            "growth",
+            f"× {number(_float(row['growth_factor']))} after {number(_float(row['growth_interval']))} good steps",
+        ),
+        ("backoff", f"× {number(_float(row['backoff_factor']))}"),
+        ("skipped", f"{int(row['skipped'])} of {updates} steps ({share(int(row['skipped']) / updates)})"),
+    ]
+
+
+def _float(value: Any) -> float | None:
+    return None if pd.isna(value) else float(value)
+
+
+def _parts(context: Context) -> list[Part]:
+    return [
+        Part(
+            "course",
+            _course,
+            "Loss scale in its safe band",
+            "Inside the green band nothing overflows and at most 1 % of the nonzero gradients is flushed.",
+            height=380,
+        ),
+        Part(
+            "skips",
+            _skips,
+            "Skipped steps",
+            "Newest first. The gradient nearest the loss is where backward went bad.",
+            width=8,
+            height=220,
+        ),
+        Part("policy", _policy, "Policy", width=4, height=220),
+    ]
+
+
+PAGE = Page(
+    slug="scale",
+    title="Scale",
+    icon="scale",
+    lead="Where the loss scale went, where it could have gone, and what stopped it.",
+    parts=_parts,
+)

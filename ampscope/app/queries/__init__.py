@@ -1,0 +1,1 @@
+"""SQL over one training process of one trace, frames out. Down-samples in SQL; draws nothing."""

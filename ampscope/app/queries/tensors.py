@@ -1,0 +1,281 @@
+"""Exponent histograms: what was read, heat maps over steps, one tensor over steps, every tensor for the what-if.
+
+Values are *as held* when they still carry the loss scale, *true* when it is taken out (a shift of the histogram).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ampscope.app.queries import steps
+from ampscope.app.queries.source import Source
+
+COLUMNS = 180
+"""Most columns of a heat map."""
+
+HISTORY = 240
+"""Most columns of one tensor's histogram over steps."""
+
+SAMPLED = 48
+"""Steps that the what-if over all tensors looks at, spread over the run."""
+
+ROLES = (
+    "grad",
+    "activation_grad",
+    "activation",
+    "weight",
+    "update",
+    "exp_avg",
+    "exp_avg_sq",
+    "momentum",
+    "buffer",
+)
+
+STAGES = ("pre_unscale", "pre_clip", "post_clip")
+
+_TRUE_SHIFT = "coalesce(CAST(round(log2(CASE WHEN scale > 0 AND isfinite(scale) THEN scale END)) AS INT), 0)"
+"""By how many binades the values are above the true ones."""
+
+
+_CHOSEN = """
+    SELECT step, segment FROM (
+        SELECT step, segment, row_number() OVER (ORDER BY step, segment) AS nth, count(*) OVER () AS n
+        FROM {steps} WHERE NOT coalesce(skipped, false) AND level <> 'pulse')
+    WHERE nth % greatest(1, n // 48) = 0 OR nth = n"""
+"""SQL: sampled segments spread over the run, skipped ones left out."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """One kind of tensor that the trace holds: a role, and for gradients a stage ('' elsewhere)."""
+
+    role: str
+    stage: str
+    tensors: int
+    rows: int
+
+
+def held(src: Source) -> list[Held]:
+    """What the trace holds, in the order of `ROLES` and `STAGES`."""
+    rows = src.frame(
+        """SELECT role, coalesce(stage, '') AS stage, count(DISTINCT name) AS tensors, count(*) AS n
+           FROM {tensors} GROUP BY ALL"""
+    )
+    columns = (rows[c].tolist() for c in ("role", "stage", "tensors", "n"))
+    found = [Held(role, stage, int(n), int(total)) for role, stage, n, total in zip(*columns, strict=True)]
+
+    def place(h: Held) -> tuple[int, int]:
+        return (
+            ROLES.index(h.role) if h.role in ROLES else len(ROLES),
+            STAGES.index(h.stage) if h.stage in STAGES else -1,
+        )
+
+    return sorted(found, key=place)
+
+
+def bucket_width(src: Source, columns: int) -> int:
+    """Steps per column so that the whole run fits into `columns`."""
+    first, last, n = steps.span(src)
+    return max(1, -(-(last - first + 1) // columns)) if n else 1
+
+
+def heat(src: Source, role: str, stage: str) -> pd.DataFrame:
+    """Counts per tensor and bucket of steps, of the values as held.
+
+    Columns name, bucket, first, last (steps of the bucket), dtype, numel, zeros, nan, inf, flushed
+    (|x| < 2^-25), subnormal (2^-25 <= |x| < 2^-14), overflow (finite, >= 65520), amax, amin, sumsq.
+    """
+    width = bucket_width(src, COLUMNS)
+    return src.frame(
+        f"""
+        SELECT name, step // {width} AS bucket, min(step) AS first, max(step) AS last, any_value(dtype) AS dtype,
+               sum(numel) AS numel, sum(zeros) AS zeros, sum(nan) AS nan, sum(posinf) + sum(neginf) AS inf,
+               sum({below(-25)}) AS flushed, sum({below(-14)} - {below(-25)}) AS subnormal,
+               sum(ge_65520) AS overflow, max(amax) AS amax, min(amin_nonzero) AS amin, sum(sumsq) AS sumsq
+        FROM {{tensors}} WHERE role = ? AND coalesce(stage, '') = ?
+        GROUP BY name, bucket""",
+        role,
+        stage,
+    )
+
+
+def below(exponent: int, shift: str = "0") -> str:
+    """SQL: finite nonzero elements with |x| < 2^(exponent + shift), from one row's histogram."""
+    return f"coalesce(list_sum(hist[1:greatest(0, {exponent} + {shift} - hist_lo)]), 0)"
+
+
+@dataclass(frozen=True)
+class History:
+    """Histograms of one tensor over steps, of its true values.
+
+    `counts[i, j]` is the number of elements with exponent `low + i` in column j; `zeros`, `nan`, `inf`, `numel`
+    are per column; `first` and `last` are the steps of each column; `scale` is the loss scale the values
+    carried when read (1 when none); `inexact` says that a scale was no power of two, so that bins are off by < 1.
+    """
+
+    low: int
+    counts: np.ndarray
+    numel: np.ndarray
+    zeros: np.ndarray
+    nan: np.ndarray
+    inf: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    scale: np.ndarray
+    amax: np.ndarray
+    dtype: str
+    inexact: bool
+
+    @property
+    def high(self) -> int:
+        """Exponent of the topmost row."""
+        return self.low + len(self.counts) - 1
+
+
+def history(src: Source, role: str, stage: str, name: str) -> History | None:
+    """Histograms of one tensor over steps; None when the trace holds none."""
+    width = bucket_width(src, HISTORY)
+    which = "WHERE role = ? AND coalesce(stage, '') = ? AND name = ?"
+    per = src.frame(
+        f"""
+        SELECT step // {width} AS bucket, min(step) AS first, max(step) AS last, sum(numel) AS numel,
+               sum(zeros) AS zeros, sum(nan) AS nan, sum(posinf) + sum(neginf) AS inf,
+               max(coalesce(scale, 1)) AS scale, max(amax / coalesce(nullif(scale, 0), 1)) AS amax,
+               any_value(dtype) AS dtype, bool_or(log2(scale) <> round(log2(scale))) AS inexact
+        FROM {{tensors}} {which} AND coalesce(scale, 1) >= 0 GROUP BY bucket ORDER BY bucket""",
+        role,
+        stage,
+        name,
+    )
+    if per.empty:
+        return None
+    bins = src.frame(
+        f"""
+        SELECT bucket, exponent, sum(n) AS n FROM (
+            SELECT step // {width} AS bucket, unnest(hist) AS n,
+                   hist_lo - {_TRUE_SHIFT} + generate_subscripts(hist, 1) - 1 AS exponent
+            FROM {{tensors}} {which} AND coalesce(scale, 1) >= 0)
+        GROUP BY ALL""",
+        role,
+        stage,
+        name,
+    )
+    low = int(bins["exponent"].min()) if len(bins) else 0
+    high = int(bins["exponent"].max()) if len(bins) else 0
+    counts = np.zeros((high - low + 1, len(per)), dtype=np.int64)
+    column = {bucket: j for j, bucket in enumerate(per["bucket"])}
+    if len(bins):
+        where = bins["bucket"].map(column).to_numpy()
+        counts[bins["exponent"].to_numpy() - low, where] = bins["n"].to_numpy(dtype=np.int64)
+    whole = {k: per[k].to_numpy(dtype=np.int64) for k in ("numel", "zeros", "nan", "inf", "first", "last")}
+    return History(
+        low=low,
+        counts=counts,
+        scale=per["scale"].to_numpy(dtype=np.float64),
+        amax=per["amax"].to_numpy(dtype=np.float64),
+        dtype=str(per["dtype"].iloc[-1]),
+        inexact=bool(per["inexact"].fillna(False).any()),
+        **whole,
+    )
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Histogram of the true values of one tensor, summed over the sampled steps. `low` is the exponent of
+    `counts[0]`; `amax` is the largest true magnitude (0 when none is finite and nonzero)."""
+
+    name: str
+    low: int
+    counts: tuple[int, ...]
+    numel: int
+    zeros: int
+    nonfinite: int
+    amax: float
+
+
+def spectra(src: Source, role: str, stage: str) -> list[Spectrum]:
+    """One per tensor, over at most `SAMPLED` steps spread over the run; skipped steps are left out.
+
+    A skipped step holds the values of a scale that was given up; it would close the window of every scale.
+    """
+    rows = src.frame(
+        f"""
+        WITH chosen AS ({_CHOSEN}), read AS (
+            SELECT t.*, hist_lo - {_TRUE_SHIFT} AS lo FROM {{tensors}} t SEMI JOIN chosen USING (step, segment)
+            WHERE role = ? AND coalesce(stage, '') = ?),
+        bins AS (
+            SELECT name, exponent, sum(n) AS n FROM (
+                SELECT name, unnest(hist) AS n, lo + generate_subscripts(hist, 1) - 1 AS exponent FROM read)
+            GROUP BY ALL),
+        joined AS (
+            SELECT name, list(exponent ORDER BY exponent) AS exponents, list(n ORDER BY exponent) AS counts
+            FROM bins GROUP BY name),
+        sums AS (
+            SELECT name, sum(numel) AS numel, sum(zeros) AS zeros, sum(nan + posinf + neginf) AS nonfinite,
+                   max(amax / coalesce(nullif(scale, 0), 1)) AS amax
+            FROM read GROUP BY name)
+        SELECT * FROM sums LEFT JOIN joined USING (name)""",
+        role,
+        stage,
+    )
+    return [_spectrum(row) for row in rows.itertuples()]
+
+
+def _spectrum(row: object) -> Spectrum:
+    exponents = getattr(row, "exponents", None)
+    low, counts = 0, np.zeros(0, dtype=np.int64)
+    if isinstance(exponents, list | np.ndarray) and len(exponents):
+        at = np.asarray(exponents, dtype=np.int64)
+        low = int(at[0])
+        counts = np.zeros(int(at[-1]) - low + 1, dtype=np.int64)
+        counts[at - low] = np.asarray(row.counts, dtype=np.int64)  # type: ignore[attr-defined]
+    amax = float(getattr(row, "amax", 0.0) or 0.0)
+    return Spectrum(
+        name=str(getattr(row, "name", "")),
+        low=low,
+        counts=tuple(int(c) for c in counts),
+        numel=int(getattr(row, "numel", 0)),
+        zeros=int(getattr(row, "zeros", 0)),
+        nonfinite=int(getattr(row, "nonfinite", 0)),
+        amax=amax if np.isfinite(amax) else 0.0,
+    )
+
+
+def limits(src: Source) -> pd.DataFrame:
+    """Per bucket of steps, of the true gradients: columns step, amax (largest magnitude) and closer (its tensor).
+
+    65504 / amax is the largest loss scale that overflows nothing at that step.
+    """
+    width = bucket_width(src, HISTORY)
+    return src.frame(
+        f"""
+        SELECT max(step) AS step, max(true_amax) AS amax, arg_max(name, true_amax) AS closer FROM (
+            SELECT step, name, amax / coalesce(nullif(scale, 0), 1) AS true_amax FROM {{tensors}}
+            WHERE role IN ('grad', 'activation_grad') AND amax > 0)
+        GROUP BY step // {width} ORDER BY step"""
+    )
+
+
+def floors(src: Source) -> pd.DataFrame:
+    """Of sampled segments: columns step and exponent, 1 % of all nonzero true gradients lie below 2^exponent.
+
+    A loss scale of 2^-24 / 2^exponent keeps the rest representable in float16.
+    """
+    return src.frame(
+        f"""
+        WITH chosen AS ({_CHOSEN}), bins AS (
+            SELECT step, exponent, sum(n) AS n FROM (
+                SELECT step, unnest(hist) AS n,
+                       hist_lo - {_TRUE_SHIFT} + generate_subscripts(hist, 1) - 1 AS exponent
+                FROM {{tensors}} t SEMI JOIN chosen USING (step, segment)
+                WHERE role IN ('grad', 'activation_grad'))
+            GROUP BY step, exponent),
+        running AS (
+            SELECT step, exponent, sum(n) OVER (PARTITION BY step ORDER BY exponent) AS upto,
+                   sum(n) OVER (PARTITION BY step) AS total FROM bins)
+        SELECT step, min(exponent) FILTER (WHERE upto > 0.01 * total) AS exponent
+        FROM running GROUP BY step ORDER BY step"""
+    )

@@ -1,0 +1,136 @@
+"""The runs that the dashboard shows: opened on first use, refreshed while they are live, diagnosed once per state."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ampscope.app.queries import runlog
+from ampscope.app.queries.source import Cache, Source
+from ampscope.app.state import View
+from ampscope.errors import AmpscopeError
+
+if TYPE_CHECKING:
+    from ampscope.diagnose.diagnosis import Diagnosis
+    from ampscope.trace.reader import Trace
+
+
+class OpenRun:
+    """One run, opened. Safe to use from the server's threads."""
+
+    def __init__(self, name: str, trace: Trace) -> None:
+        self.name = name
+        self.trace = trace
+        self.cache = Cache(trace)
+        self._lock = threading.Lock()
+        self._diagnosis: Diagnosis | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.trace.info.state == "live"
+
+    def refresh(self) -> None:
+        """Takes in what was recorded since; forgets what was computed from the old state."""
+        state = self.trace.info.state
+        if self.trace.refresh() or self.trace.info.state != state:
+            self.cache.clear()
+            with self._lock:
+                self._diagnosis = None
+
+    def known_diagnosis(self) -> Diagnosis | None:
+        """The diagnosis if it was made already."""
+        return self._diagnosis
+
+    def diagnosis(self) -> Diagnosis:
+        """What the rules say of the run as it is now; computed once per state of the run."""
+        with self._lock:
+            if self._diagnosis is None:
+                from ampscope.diagnose import diagnose
+
+                self._diagnosis = diagnose(self.trace)
+            return self._diagnosis
+
+    def processes(self) -> list[tuple[int, int]]:
+        """(rank, proc) of every recorded process; one placeholder for a run without steps."""
+        return runlog.processes(Source(self.cache)) or [(0, 0)]
+
+    def source(self, view: View) -> Source:
+        """The process that the address names (`process=RANK.PROC`), or the first one."""
+        known = self.processes()
+        labels = [f"{rank}.{proc}" for rank, proc in known]
+        rank, proc = known[labels.index(view.choice("process", labels))]
+        return Source(self.cache, rank, proc)
+
+
+class RunStore:
+    """The runs named on the command line, newest first as given. Names are unique and stand in addresses."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = _named(paths)
+        self._open: dict[str, OpenRun] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._paths)
+
+    def name_of(self, view: View) -> str:
+        """The run of an address: `run=NAME`, or the first."""
+        return view.choice("run", self.names)
+
+    def get(self, name: str) -> OpenRun:
+        """The opened run. Raises AmpscopeError when it cannot be read (any more)."""
+        from ampscope.trace.reader import open_trace
+
+        with self._lock:
+            found = self._open.get(name)
+            if found is None:
+                path = self._paths.get(name)
+                if path is None:
+                    raise AmpscopeError(f"There is no run {name!r} in this dashboard.")
+                found = self._open[name] = OpenRun(name, open_trace(path))
+            return found
+
+    def warm(self) -> None:
+        """Runs the slow queries of the first run ahead of the first click. Meant for a thread; never raises."""
+        from ampscope.app.queries import summary, tensors
+
+        try:
+            src = self.get(self.names[0]).source(View())
+            summary.flushed(src)
+            kinds = tensors.held(src)
+            for kind in kinds[:1]:
+                tensors.spectra(src, kind.role, kind.stage)
+            for kind in kinds:
+                tensors.heat(src, kind.role, kind.stage)
+            tensors.limits(src)
+            tensors.floors(src)
+        except Exception as error:
+            # The page that needs the same query shows the error; here it would only be noise.
+            print(f"[ampscope] the dashboard could not prepare its pages: {error}", file=sys.stderr)
+
+
+def _named(paths: Sequence[Path]) -> dict[str, Path]:
+    """Shortest names that tell the paths apart: the folder's name, with its parents where two are alike."""
+    names: dict[str, Path] = {}
+    unique = list(dict.fromkeys(path.resolve() for path in paths))
+    for path in unique:
+        depth = 1
+        while any(other != path and other.parts[-depth:] == path.parts[-depth:] for other in unique):
+            depth += 1
+        names["/".join(path.parts[-depth:])] = path
+    return names
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a page is rendered from: the run, its chosen process, the address, and the other runs."""
+
+    run: OpenRun
+    src: Source
+    view: View
+    runs: RunStore
