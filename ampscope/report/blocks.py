@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from ampscope.diagnose.finding import Finding, Where
 from ampscope.report import text
@@ -44,7 +45,7 @@ def counts(report: Report) -> str:
 
 def title(report: Report) -> str:
     """Name of the report: the script that was run."""
-    return f"ampscope report: {report.run.script or 'recorded run'}"
+    return f"ampscope report: {PurePath(report.run.script).name or 'recorded run'}"
 
 
 def place(where: Where) -> list[tuple[str, str]]:

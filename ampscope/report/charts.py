@@ -53,11 +53,15 @@ def describe(line: Timeline) -> str:
     if scales:
         lows = [b.scale_low for b in buckets if b.scale_low is not None]
         highs = [b.scale_high for b in buckets if b.scale_high is not None]
-        span = f" (between {power(min(lows))} and {power(max(highs))})" if lows and highs else ""
-        said.append(f"loss scale {power(scales[0])} to {power(scales[-1])}{span}")
-        said.append(f"{plural(skipped, 'step')} skipped")
+        low, high = min(lows, default=scales[0]), max(highs, default=scales[0])
+        if low == high:
+            said.append(f"loss scale {power(low)} throughout")
+        else:
+            within = f" (lowest {power(low)}, highest {power(high)})"
+            said.append(f"loss scale from {power(scales[0])} to {power(scales[-1])}{within}")
+        said.append(f"{plural(skipped, 'step')} skipped" if skipped else "no step skipped")
     if losses:
-        said.append(f"loss {number(losses[0])} to {number(losses[-1])}")
+        said.append(f"loss from {number(losses[0])} to {number(losses[-1])}")
     if bad:
         said.append(f"{plural(bad, 'loss value')} not finite")
     return ", ".join(said) + "."
@@ -117,7 +121,7 @@ def _loss_panel(box: Box, x: Callable[[float], float], buckets: Sequence[Bucket]
     for t in ticks(low, high, 4) if values else ():
         parts += [h_line(box, y(t)), label(box.left - 6, y(t) + 4, number(t), anchor="end")]
     middle = [(x((b.first + b.last) / 2), None if b.loss is None else y(b.loss)) for b in buckets]
-    parts.append(tag("path", d="".join(path(run) for run in runs(middle)), class_="line s1"))
+    parts.append(tag("path", d="".join(path(run) for run in runs(middle)), class_="line s1 whole"))
     bad = [b for b in buckets if b.bad_loss]
     if bad:
         parts.append(

@@ -151,8 +151,8 @@ def _overhead(trace: TraceView, stream: Stream) -> Overhead:
     )
     why = fetch(
         trace,
-        f"SELECT why, max(segment) AS latest FROM ledger WHERE {stream.where} AND why IS NOT NULL AND why <> '' "
-        "GROUP BY why ORDER BY latest DESC NULLS LAST, why LIMIT 4",
+        f"SELECT why, max(segment) AS latest FROM ledger WHERE {stream.where} AND why <> '' "
+        "GROUP BY why ORDER BY latest DESC NULLS LAST, why LIMIT 2",
     )
     own = steps.get("own")
     if own is None and collectors:
@@ -161,7 +161,7 @@ def _overhead(trace: TraceView, stream: Stream) -> Overhead:
         own_s=own,
         wall_s=steps.get("wall"),
         collectors=tuple((r["collector"], r["host"]) for r in collectors),
-        notes=tuple(r["why"] for r in why),
+        notes=tuple(f"Latest choice of the budget: {r['why']}." for r in why),
     )
 
 
@@ -194,4 +194,4 @@ def _crash(trace: TraceView) -> str:
         "SELECT traceback FROM events WHERE event = 'exception' AND traceback IS NOT NULL "
         "ORDER BY t DESC, rank, proc LIMIT 1",
     )
-    return row.get("traceback") or ""
+    return (row.get("traceback") or "").rstrip()

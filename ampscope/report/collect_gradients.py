@@ -101,9 +101,12 @@ def read(trace: TraceView, stream: Stream) -> Gradients:
     if stage is None:
         return Gradients()
     sampled = fetch(trace, _SAMPLED.format(where=stream.where, stage=stage, most=COLUMNS))
-    has_scale = bool(
-        first(trace, f"SELECT 1 AS one FROM steps WHERE {stream.where} AND scale IS NOT NULL LIMIT 1")
+    carried = first(
+        trace,
+        f"SELECT (SELECT count(*) FROM steps WHERE {stream.where} AND scale IS NOT NULL) + "
+        f"(SELECT count(*) FROM tensors WHERE {stream.where} AND role = 'grad' AND scaled) AS n",
     )
+    has_scale = bool(carried["n"])
     by_step = _spreads(trace, stream, stage, "step", sampled)
     by_tensor = sorted(_spreads(trace, stream, stage, "name", sampled), key=lambda s: (s.place, s.label))
     return Gradients(tuple(by_step), tuple(by_tensor), has_scale)
@@ -142,7 +145,11 @@ def _spreads(trace: TraceView, stream: Stream, stage: str, group: str, sampled: 
 def over_steps(found: Gradients) -> HeatMap | None:
     """Exponent × step, all parameter gradients together."""
     return _heat(
-        "All parameter gradients over steps", "exponent-rows", found.by_step, found, len(found.by_step)
+        "All parameter gradients over the sampled steps",
+        "exponent-rows",
+        found.by_step,
+        found,
+        len(found.by_step),
     )
 
 
@@ -150,7 +157,7 @@ def by_tensor(found: Gradients) -> HeatMap | None:
     """Tensor × exponent. Of many tensors those with most elements outside the normal float16 range are shown."""
     worst = sorted(found.by_tensor, key=lambda s: (-_outside(s), s.place, s.label))[:TENSORS]
     shown = tuple(sorted(worst, key=lambda s: (s.place, s.label)))
-    title = "Parameter gradients, nearest the loss first, sampled steps together"
+    title = "Parameter gradients, all sampled steps together"
     heat = _heat(title, "exponent-columns", shown, found, len(found.by_tensor))
     return replace(heat, note="The same, per tensor.") if heat else None
 
@@ -162,10 +169,10 @@ def _outside(spread: Spread) -> float:
 
 def _heat(title: str, axis: str, spreads: tuple[Spread, ...], found: Gradients, total: int) -> HeatMap | None:
     exponents = [e for s in spreads for e in s.bins]
-    if not spreads or not exponents:
+    if not spreads:
         return None
-    low = min(min(exponents), FLUSH_BELOW) - MARGIN
-    high = max(max(exponents), OVERFLOW_FROM) + MARGIN
+    low = min([*exponents, FLUSH_BELOW]) - MARGIN
+    high = max([*exponents, OVERFLOW_FROM]) + MARGIN
     span = range(low, high + 1)
     if axis == "exponent-rows":
         cells = tuple(tuple(_part(s, s.bins.get(e, 0)) for s in spreads) for e in reversed(span))
@@ -195,8 +202,14 @@ def _note(found: Gradients) -> str:
 
 
 def fact(found: Gradients) -> Fact | None:
-    """Share of the nonzero gradient elements that float16 rounds to zero."""
+    """Share of the nonzero gradient elements that float16 rounds to zero; of the zeros when nothing else is left."""
     nonzero = sum(s.nonzero for s in found.by_step)
+    numel = sum(s.numel for s in found.by_step)
+    if numel and not nonzero:
+        zeros = sum(s.zeros for s in found.by_step) / numel
+        return Fact(
+            "gradients exactly zero", zeros, "share", "of all parameter-gradient elements", "observed"
+        )
     if not nonzero:
         return None
     flushed = sum(s.between(-math.inf, FLUSH_BELOW) for s in found.by_step)

@@ -36,7 +36,8 @@ FROM work GROUP BY op, dtypes, phase HAVING sum(flops) > 0 ORDER BY flops DESC, 
 
 _PHASES = """
 SELECT median(duration_s) AS whole, median(data_s) AS data, median(forward_s) AS forward,
-  median(backward_s) AS backward, median(unscale_s) AS unscale, median(optimizer_s) AS optimizer, count(*) AS n
+  median(backward_s) AS backward, median(unscale_s) AS unscale, median(optimizer_s) AS optimizer,
+  median(own_s) AS own, count(*) AS n
 FROM steps WHERE {where} AND outcome IN ('stepped', 'skipped') AND coalesce(level, 'pulse') IN ('pulse', 'range')
 """
 
@@ -78,7 +79,7 @@ def _updates(trace: TraceView, stream: Stream) -> Table | None:
 
 
 def _activations(trace: TraceView, stream: Stream) -> Table | None:
-    rows = fetch(trace, _ACTIVATIONS.format(where=stream.where, half=HALF, rows=15))
+    rows = fetch(trace, _ACTIVATIONS.format(where=stream.where, half=HALF, rows=10))
     if not rows:
         return None
     columns = (
@@ -145,6 +146,7 @@ def _phases(trace: TraceView, stream: Stream) -> Table | None:
         ("backward", "backward"),
         ("unscale and clip", "unscale"),
         ("optimizer", "optimizer"),
+        ("the recorder, within or between these", "own"),
         ("whole step", "whole"),
     )
     content = tuple((name, row[key], row[key] / row["whole"]) for name, key in names if row[key] is not None)
@@ -182,8 +184,8 @@ def _absorbed(trace: TraceView, stream: Stream) -> Fact | None:
     )
     if row.get("part") is None:
         return None
-    detail = "would be lost by bfloat16 weights; the float32 weights keep them"
-    return Fact("updates absorbed", row["part"], "share", detail, "predicted")
+    detail = "of the elements that move; the float32 weights keep them"
+    return Fact("updates that bfloat16 would lose", row["part"], "share", detail, "predicted")
 
 
 def _low_precision(trace: TraceView, stream: Stream) -> Fact | None:

@@ -70,36 +70,48 @@ def _calls(trace: TraceView, stream: Stream, finding: Finding) -> Table | None:
         f"ORDER BY abs(seq - $seq), seq LIMIT {CALLS}) ORDER BY seq",
         {"step": hit["step"], "seq": hit["seq"]},
     )
+    raised = any(r["error"] for r in rows)
     content = tuple(
-        (r["call"], r["object"], r["target"] or r["dtype"], r["scaled"], r["value"], _place(r)) for r in rows
+        (r["call"], r["object"], r["target"] or r["dtype"], r["scaled"], r["value"])
+        + ((r["error"],) if raised else ())
+        + (_place(r),)
+        for r in rows
     )
-    return Table(f"Calls of step {hit['step']}, in order", _CALL_COLUMNS, content, len(content))
+    columns = (*_CALL_COLUMNS[:-1], *([Column("raised", "name")] if raised else []), _CALL_COLUMNS[-1])
+    return Table(f"Calls of step {hit['step']}, in order", columns, content, len(content))
 
 
 def _ops(trace: TraceView, stream: Stream, finding: Finding) -> Table | None:
     where = finding.where
     if where.op is None:
         return None
-    condition = "op = $op" + (" AND module = $module" if where.module else "")
-    params: dict[str, object] = {"op": where.op}
-    if where.module:
-        params["module"] = where.module
+    known: dict[str, object] = {
+        "op": where.op,
+        "module": where.module,
+        "file": where.file,
+        "line": where.line,
+    }
+    params = {name: value for name, value in known.items() if value is not None}
+    condition = " AND ".join(f"{name} = ${name}" for name in params)
+    low, high = where.steps or (0, 2**62)
     hit = first(
         trace,
         f"SELECT seq, step, segment FROM ops WHERE {stream.where} AND {condition} "
-        f"ORDER BY coalesce(out_nonfinite, 0) = 0, segment, seq LIMIT 1",
+        f"ORDER BY NOT (coalesce(in_nonfinite, 0) = 0 AND coalesce(out_nonfinite, 0) > 0), "
+        f"NOT (step BETWEEN {low} AND {high}), segment, seq LIMIT 1",
         params,
     )
     if not hit:
         return None
     rows = fetch(
         trace,
-        f"SELECT * FROM ops WHERE {stream.where} AND segment = $segment "
-        f"AND seq BETWEEN $seq - {OPS - 3} AND $seq + 2 ORDER BY seq",
+        f"SELECT * FROM (SELECT * FROM ops WHERE {stream.where} AND segment = $segment AND seq <= $seq + 12 "
+        "AND (seq = $seq OR out_amax IS NOT NULL OR out_nonfinite IS NOT NULL) "
+        f"ORDER BY seq > $seq + 4, seq DESC LIMIT {OPS}) ORDER BY seq",
         {"segment": hit["segment"], "seq": hit["seq"]},
     )
     content = tuple(_op(r) for r in rows)
-    title = f"Ops around it, in order, at step {hit['step']}"
+    title = f"Ops up to it and shortly after, in order, at step {hit['step']}"
     return Table(title, _OP_COLUMNS, content, len(content))
 
 

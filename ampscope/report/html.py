@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ampscope.report import blocks, charts, heat, text
 from ampscope.report.html_parts import (
     bullets,
@@ -18,21 +20,32 @@ from ampscope.report.model import Exhibit, FindingReport, HeatMap, Report
 from ampscope.report.style import style_sheet
 
 LIMIT = 1_000_000
-"""Bytes. Beyond it findings lose their charts and tables, the last ones first."""
+"""Bytes. Beyond it findings lose their charts and tables, then all but a line; the last ones first."""
+
+
+class Room(NamedTuple):
+    """How many findings get charts and tables, are told in full, and are named at all beyond these."""
+
+    exhibits: int
+    full: int
+    named: int
+
+
+ROOMS = (Room(60, 200, 1000), Room(20, 100, 500), Room(0, 40, 300), Room(0, 3, 100))
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def render(report: Report, limit: int = LIMIT) -> str:
     """`report` as a page of less than `limit` bytes."""
-    for exhibits in (200, 40, 10, 0):
-        page = _page(report, exhibits)
+    for room in ROOMS:
+        page = _page(report, room)
         if len(page.encode()) < limit:
             break
     return page
 
 
-def _page(report: Report, exhibits: int) -> str:
+def _page(report: Report, room: Room) -> str:
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -43,14 +56,14 @@ def _page(report: Report, exhibits: int) -> str:
         tag("title", blocks.title(report)),
         tag("style", style_sheet()),
     )
-    body = tag("body", tag("main", *_sections(report, exhibits)))
+    body = tag("body", tag("main", *_sections(report, room)))
     return f'<!DOCTYPE html>\n<html lang="en">{head}\n{body}\n</html>\n'
 
 
-def _sections(report: Report, exhibits: int) -> list[Markup | None]:
+def _sections(report: Report, room: Room) -> list[Markup | None]:
     return [
         _header(report),
-        _findings(report, exhibits),
+        _findings(report, room),
         _unexplained(report),
         _scale(report),
         _gradients(report),
@@ -89,10 +102,14 @@ def _header(report: Report) -> Markup:
     )
 
 
-def _findings(report: Report, exhibits: int) -> Markup:
-    items = [_finding(i, found, i < exhibits) for i, found in enumerate(report.findings)]
+def _findings(report: Report, room: Room) -> Markup:
+    items = [_finding(i, found, i < room.exhibits) for i, found in enumerate(report.findings[: room.full])]
     nothing = tag("p", "None. What was checked is listed under Coverage.") if not items else None
-    return join(tag("h2", "Findings", id="findings"), nothing, *items)
+    later = [f.finding for f in report.findings[room.full :]]
+    lines = [text.shorten(f"{f.code} {f.name} ({f.severity}): {f.claim}", 400) for f in later[: room.named]]
+    if len(later) > len(lines):
+        lines.append(f"… and {len(later) - len(lines)} more")
+    return join(tag("h2", "Findings", id="findings"), nothing, *items, bullets(lines) if lines else None)
 
 
 def _finding(index: int, found: FindingReport, exhibit: bool) -> Markup:
@@ -136,8 +153,10 @@ def _evidence(found: FindingReport) -> Markup | None:
         return None
     content = [
         [
-            sentence(e.metric),
-            sentence(e.value) if isinstance(e.value, str) else tag("b", text.number(e.value)),
+            sentence(text.shorten(e.metric, 300)),
+            sentence(text.shorten(e.value, 300))
+            if isinstance(e.value, str)
+            else tag("b", text.number(e.value)),
             sentence(e.unit),
             e.basis,
         ]
@@ -212,8 +231,14 @@ def _tables(report: Report) -> Markup:
 def _coverage(report: Report) -> Markup:
     found = report.coverage
     clean = ", ".join(f"{c} {found.names.get(c, '')}".strip() for c in found.clean)
-    reasons = [[f"{c} {found.names.get(c, '')}".strip(), sentence(why)] for c, why in found.not_measurable]
-    silenced = [[f"{c} {found.names.get(c, '')}".strip(), sentence(why)] for c, why in found.silenced]
+    reasons = [
+        [f"{c} {found.names.get(c, '')}".strip(), sentence(text.shorten(why, 400))]
+        for c, why in found.not_measurable
+    ]
+    silenced = [
+        [f"{c} {found.names.get(c, '')}".strip(), sentence(text.shorten(why, 400))]
+        for c, why in found.silenced
+    ]
     return join(
         tag("h2", "What was checked", id="coverage"),
         tag("p", blocks.coverage(found)),

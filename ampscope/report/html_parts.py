@@ -9,7 +9,7 @@ from ampscope.report.markup import Markup, join, preformatted, tag
 from ampscope.report.mdtext import words
 from ampscope.report.model import Kind, Table, Value
 
-CUT = 4000
+CUT = 2000
 """Characters of one foreign text; a page has room for a long message, not for a log."""
 
 
@@ -70,7 +70,8 @@ def _grid(title: str | Markup, head: Sequence[Markup], body: Sequence[Markup]) -
 
 def _cell(kind: Kind, content: Value) -> Markup:
     if isinstance(content, str):
-        return tag("td", sentence(content) if kind == "text" else code(content))
+        short = text.shorten(content, 300)
+        return tag("td", sentence(short) if kind == "text" else code(short))
     return tag("td", blocks.value(kind, content), class_="n" if blocks.is_number(kind) else None)
 
 

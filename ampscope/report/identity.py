@@ -5,10 +5,11 @@ from __future__ import annotations
 import getpass
 import re
 import socket
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from ampscope.report.query import TraceView, fetch
 from ampscope.report.redact import Redactor
+from ampscope.trace.records import RunInfo
 
 _NAMES = """
 SELECT DISTINCT name FROM tensors UNION SELECT DISTINCT module FROM tensors
@@ -25,20 +26,27 @@ _HOME = re.compile(r"^(/home/[^/]+|/Users/[^/]+|/root|[A-Za-z]:[\\/]Users[\\/][^
 def redactor_for(trace: TraceView, enabled: bool = True) -> Redactor:
     """A redactor for reports of `trace`: it knows the directories of the run and this machine's user and host."""
     info = trace.info
-    scripts = [p.script for p in info.processes]
+    scripts = (p.script for p in info.processes)
     homes = [m[1] for path in (info.cwd, info.python, *info.command, *scripts) if (m := _HOME.match(path))]
     own_home, own_user = _own_home(), _own_user()
     home = homes[0] if homes else own_home
     users = {own_user, *(re.split(r"[\\/]", h)[-1] for h in homes), Path(own_home).name if own_home else ""}
     names = [r["name"] for r in fetch(trace, _NAMES) if r["name"]] if enabled else []
     return Redactor(
-        cwd=info.cwd or None,
+        roots=_roots(info),
         home=home or None,
         users=sorted(u for u in users if u),
         hosts=sorted({socket.gethostname(), socket.getfqdn()} - {""}) if enabled else (),
         keep=names,
         enabled=enabled,
     )
+
+
+def _roots(info: RunInfo) -> list[str]:
+    """Working directory and the directories of the scripts, but none that is the parent of many."""
+    scripts = [PurePath(p.script) for p in info.processes if p.script]
+    folders = [str(s.parent) for s in scripts if s.is_absolute() and len(s.parent.parts) > 2]
+    return [root for root in (info.cwd, *folders) if root and not _HOME.fullmatch(root)]
 
 
 def _own_user() -> str:

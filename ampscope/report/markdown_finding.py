@@ -89,7 +89,7 @@ def sparks(chart: Chart) -> str:
 
 def _near(chart: Chart) -> list[tuple[float, str]]:
     """The marks that the lines come close to."""
-    known = [v for line in chart.lines for v in line.values if v]
+    known = [v for line in chart.lines for v in line.values if v and math.isfinite(v)]
     reach = 2.0**12 if chart.log2 else 2.0
     return [(m, n) for m, n in chart.marks if known and min(known) / reach <= m <= max(known) * reach]
 

@@ -69,12 +69,14 @@ def key_values(rows: Sequence[tuple[str, str]]) -> str:
 
 def sparklines(timeline: Timeline) -> str:
     """Scale, skips and loss as three lines of characters on the same steps."""
+    if len(timeline.buckets) < 2:
+        return ""
     groups = grouped(timeline.buckets, SPARK_WIDTH)
     scales = [_log2(group[-1].scale) for group in groups]
     losses = [_loss(group) for group in groups]
     lines = []
     known = [s for b in timeline.buckets for s in map(_log2, (b.scale_low, b.scale_high)) if s is not None]
-    if known:
+    if known and (min(known) < max(known) or any(b.skipped for b in timeline.buckets)):
         lines.append((f"scale 2^{min(known):.4g} … 2^{max(known):.4g}", text.sparkline(scales)))
         hits = ["▲" if any(b.skipped for b in group) else "·" for group in groups]
         lines.append(("skipped ▲", "".join(hits)))

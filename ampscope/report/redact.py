@@ -33,6 +33,7 @@ _AT_HOST = re.compile(
 )
 _IPV4 = re.compile(r"(?<![\w.-])(?:\d{1,3}\.){3}\d{1,3}(?![\w.-])")
 _IPV6 = re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){5,7}[0-9a-fA-F]{1,4}(?![\w:.])")
+_LINE = re.compile(r"(.*?)((?::\d+)*)", re.DOTALL)
 _LIBRARY = re.compile(r"^(?:.*[\\/](?:site|dist)-packages|.*?[\\/]lib[\\/]python3\.\d+)[\\/]")
 _PUBLIC = (
     "pytorch.org",
@@ -62,12 +63,12 @@ class Removed:
 class Redactor:
     """Replaces private text by placeholders such as `<user>` and remembers what it did.
 
-    `cwd` and `home` are directories of the recorded run; `users` and `hosts` names to take out wherever they
-    stand as a word; `keep` names of modules, tensors and ops that stay as they are. With `enabled`
-    False nothing changes.
+    Paths below `roots`, the directories of the run, become relative, and `home` becomes `~`. `users` and `hosts`
+    are names to take out wherever they stand as a word; `keep` names of modules, tensors and ops that stay as they
+    are. With `enabled` False nothing changes.
     """
 
-    cwd: str | None = None
+    roots: Iterable[str] = ()
     home: str | None = None
     users: Iterable[str] = ()
     hosts: Iterable[str] = ()
@@ -80,6 +81,7 @@ class Redactor:
     def __post_init__(self) -> None:
         self.keep = frozenset(self.keep)
         self.users, self.hosts = tuple(self.users), tuple(self.hosts)
+        self.roots = tuple(sorted(set(self.roots), key=lambda root: (-len(root), root)))
         names = {name.lower() for name in self.keep}
         self._users = _words(self.users, names)
         self._hosts = _words([h for full in self.hosts for h in (full, full.split(".")[0])], names)
@@ -113,7 +115,10 @@ class Redactor:
             return path
         path = self._roots(path)
         absolute = path.startswith(("/", "\\\\")) or re.match(r"[A-Za-z]:[\\/]", path)
-        return self.text(self._path(path) if absolute else path)
+        if not absolute:
+            return self.text(path)
+        bare, line = _LINE.fullmatch(path).groups()  # type: ignore[union-attr]
+        return self.text(f"{self._path(bare)}{line}")
 
     def argv(self, argv: Sequence[str]) -> tuple[str, ...]:
         """Command-line words: the value after `--api-key`, in `--api-key=X` and in `KEY=X` goes too."""
@@ -179,8 +184,9 @@ class Redactor:
 
     def _roots(self, text: str) -> str:
         """Known directories first: they may hold blanks, which end a path of unknown shape."""
-        for root, shown, kind in ((self.cwd, ".", "absolute path"), (self.home, "~", "home path")):
-            bare = (root or "").rstrip("/\\")
+        known = [(root, ".", "absolute path") for root in self.roots]
+        for root, shown, kind in (*known, (self.home or "", "~", "home path")):
+            bare = root.rstrip("/\\")
             if not bare or bare.lower() in _SHARED:
                 continue
             pattern = re.compile(

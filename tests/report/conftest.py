@@ -21,13 +21,13 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def trace(run_dir: Path) -> Iterator[Trace]:
     with open_trace(run_dir) as opened:
         yield opened
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def report(trace: Trace) -> Report:
     """The report of the hand-made run, not redacted."""
     return collect(trace, make_diagnosis(), NAMES, GENERATOR)

@@ -20,7 +20,7 @@ MODULES = (
 
 
 def make(enabled: bool = True) -> Redactor:
-    return Redactor(cwd=CWD, home=HOME, users=(USER,), hosts=(HOST,), keep=MODULES, enabled=enabled)
+    return Redactor(roots=(CWD,), home=HOME, users=(USER,), hosts=(HOST,), keep=MODULES, enabled=enabled)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_numbers_stay(value: float, template: str) -> None:
     )
 )
 def test_module_names_stay_whole(name: str) -> None:
-    redactor = Redactor(cwd=CWD, home=HOME, users=(USER,), hosts=(HOST,), keep=(name,))
+    redactor = Redactor(roots=(CWD,), home=HOME, users=(USER,), hosts=(HOST,), keep=(name,))
     assert redactor.text(name) == name
     assert redactor.path(name) == name
     assert name in redactor.text(f"module {name} overflowed")
