@@ -1,0 +1,134 @@
+"""What ampscope does on a step that it does not sample: counted, not timed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import ampscope
+
+OURS = os.path.dirname(ampscope.__file__) + os.sep
+OFF_STEPS = 10
+
+
+def deep(layers: int) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*[nn.Linear(8, 8) for _ in range(layers)])
+
+
+def loop(model: nn.Module, amp: bool) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, enabled=amp)
+    x = torch.randn(4, 8)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16, enabled=amp):
+            loss = model(x).sum()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step
+
+
+def tensor_calls(step: Callable[[], None]) -> Counter[str]:
+    """Tensor methods and torch functions that frames of ampscope called directly, per step."""
+    calls: Counter[str] = Counter()
+
+    def spy(frame: FrameType, event: str, arg: Any) -> None:
+        if event != "c_call" or not frame.f_code.co_filename.startswith(OURS):
+            return
+        owner = getattr(arg, "__self__", None)
+        if isinstance(owner, torch.Tensor) or "VariableFunctions" in arg.__qualname__:
+            calls[arg.__name__] += 1
+
+    sys.setprofile(spy)
+    try:
+        for _ in range(OFF_STEPS):
+            step()
+    finally:
+        sys.setprofile(None)
+    return Counter({name: round(count / OFF_STEPS) for name, count in calls.items()})
+
+
+def off_step_calls(tmp_path: Path, layers: int, amp: bool) -> Counter[str]:
+    with ampscope.Recorder(tmp_path / f"{layers}-{amp}", level="pulse", strict=True):
+        step = loop(deep(layers), amp)
+        step()
+        step()
+        return tensor_calls(step)
+
+
+@pytest.mark.parametrize("amp", [False, True])
+def test_an_off_step_reads_a_handful_of_scalars_whatever_the_size_of_the_model(
+    tmp_path: Path, amp: bool
+) -> None:
+    small, large = off_step_calls(tmp_path, 2, amp), off_step_calls(tmp_path, 40, amp)
+    work = {name: n for name, n in small.items() if name in ("sum", "item", "detach", "clone", "to", "copy_")}
+    assert 0 < work.get("sum", 0) <= 1, "one float32 sum of the root output"
+    assert work.get("item", 0) <= 6, "loss, root sum, norm, scale, growth tracker"
+    reads = {
+        name: n for name, n in large.items() if name in ("sum", "item", "detach", "clone", "to", "copy_")
+    }
+    assert reads == work
+
+
+def test_histograms_and_snapshots_belong_to_sampled_steps(tmp_path: Path) -> None:
+    with ampscope.Recorder(tmp_path / "off", level="pulse", strict=True):
+        step = loop(deep(2), True)
+        step()
+        off = tensor_calls(step)
+    with ampscope.Recorder(tmp_path / "on", level="range", every=1, strict=True):
+        step = loop(deep(2), True)
+        step()
+        on = tensor_calls(step)
+    assert sum(off.values()) < sum(on.values()) / 3
+    assert "clone" not in off
+
+
+def entered_per_step(tmp_path: Path, layers: int) -> Counter[str]:
+    """How often each function of the recorder is entered on one off-step."""
+    entered: Counter[str] = Counter()
+
+    def spy(frame: FrameType, event: str, arg: Any) -> None:
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(os.path.join(OURS, "hooks")):
+            entered[f"{os.path.basename(path)}:{frame.f_code.co_name}"] += 1
+
+    with ampscope.Recorder(tmp_path / f"entered-{layers}", level="pulse", strict=True):
+        step = loop(deep(layers), False)
+        step()
+        step()
+        sys.setprofile(spy)
+        try:
+            step()
+        finally:
+            sys.setprofile(None)
+    return entered
+
+
+def test_module_hooks_return_at_once_off_samples(tmp_path: Path) -> None:
+    small, large = entered_per_step(tmp_path, 10), entered_per_step(tmp_path, 30)
+    assert large["modules.py:_pre"] == large["modules.py:_post"] == 31
+    growing = {name for name in large if large[name] > small[name]}
+    # The generator is the one that the clip function reads instead of the user's.
+    assert growing <= {
+        "modules.py:_pre",
+        "modules.py:_post",
+        "session.py:modules",
+        "quiet.py:is_quiet",
+        "parameters.py:_fed",
+        "api_calls.py:<genexpr>",
+    }
