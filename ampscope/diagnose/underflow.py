@@ -95,8 +95,8 @@ def from_ops(frame: pd.DataFrame) -> tuple[Sample, ...]:
     """Samples from a frame of `OPS_QUERY`, in order."""
     samples = []
     for _, rows in frame.groupby(["rank", "proc", "segment"], sort=True, dropna=False):
-        named = rows.assign(place=rows["module"].fillna(rows["line"].astype(object)).fillna("").astype(str))
-        losses = tuple(_loss(group) for _, group in named.groupby("place", sort=True))
+        places = [_text(m) or _text(n) or "" for m, n in zip(rows["module"], rows["line"], strict=True)]
+        losses = tuple(_loss(group) for _, group in rows.assign(place=places).groupby("place", sort=True))
         samples.append(_sample(rows, rows["out_amax"], rows["module"], losses, "observed"))
     return tuple(samples)
 

@@ -140,20 +140,30 @@ def _below_module(module: str, optimizers: tuple[str, ...], owners: Owners) -> t
 
 
 def windows_of(calls: tuple[Call, ...], owners: Owners) -> list[Window]:
-    """The windows of every optimizer of a stream, in the order in which they closed; open ones come last."""
+    """The windows of every optimizer of a stream, in the order in which they closed; open ones come last.
+
+    An edit of the gradients that is noticed on entry to a step stands behind the step in the calls, and
+    belongs before it.
+    """
     optimizers = optimizers_of(calls)
     state = {o: _Open() for o in optimizers}
     scale: float | None = None
     done: list[Window] = []
+    closing: tuple[str, Call] | None = None
     for c in calls:
-        if c.call in ("scaler.scale", "scaler.step", "scaler.unscale_") and c.value is not None:
-            scale = c.value
         if c.has("via_scaler") or c.has("inside_step"):
             continue
+        if closing is not None and c.call != "grad_edit":
+            done.append(_close(closing[0], state[closing[0]], closing[1], scale))
+            closing = None
+        if c.call in ("scaler.scale", "scaler.step", "scaler.unscale_") and c.value is not None:
+            scale = c.value
         for o in concerned(c, optimizers, owners):
             state[o].calls.append(c)
             if c.call in ("scaler.step", "optimizer.step"):
-                done.append(_close(o, state[o], c, scale))
+                closing = (o, c)
+    if closing is not None:
+        done.append(_close(closing[0], state[closing[0]], closing[1], scale))
     done.extend(_close(o, s, None, scale) for o, s in state.items() if s.calls)
     return done
 

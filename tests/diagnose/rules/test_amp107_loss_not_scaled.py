@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.diagnose.judging import classifier, half, judge, labelled, line_of, only, serious
+
+
+class TwoHeads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Linear(16, 32)
+        self.main, self.aux = nn.Linear(32, 4), nn.Linear(32, 2)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = torch.relu(self.trunk(x))
+        return self.main(h), self.aux(h.detach())
+
+
+def two_losses(how: str) -> None:
+    model = TwoHeads()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14)
+    for _ in range(8):
+        x, y = labelled()
+        optimizer.zero_grad()
+        with half():
+            main, aux = model(x)
+            first, second = F.cross_entropy(main, y), F.mse_loss(aux.float(), x[:, 4:6])
+        scaler.scale(first).backward()
+        if how == "bare":
+            second.backward()
+        elif how == "by hand":
+            (second * scaler.get_scale()).backward()
+        elif how == "after unscale":
+            scaler.unscale_(optimizer)
+            second.backward()
+        else:
+            scaler.scale(second).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def forgotten() -> None:
+    model = classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14)
+    for _ in range(6):
+        x, y = labelled()
+        optimizer.zero_grad()
+        with half():
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        scaler.scale(loss.detach())
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def generator_and_critic() -> None:
+    """The critic is trained in float32 with a plain step; only the generator goes through the scaler."""
+    generator, critic = nn.Linear(8, 16), nn.Linear(16, 1)
+    opt_g = torch.optim.SGD(generator.parameters(), lr=0.01)
+    opt_c = torch.optim.SGD(critic.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14)
+    for _ in range(6):
+        opt_c.zero_grad()
+        fake = generator(torch.randn(32, 8)).detach()
+        (critic(fake).mean() - critic(torch.randn(32, 16)).mean()).backward()
+        opt_c.step()
+        opt_g.zero_grad()
+        with half():
+            loss = -critic(generator(torch.randn(32, 8))).float().mean()
+        scaler.scale(loss).backward()
+        scaler.step(opt_g)
+        scaler.update()
+
+
+def test_auxiliary_loss_bypasses_the_scaler(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: two_losses("bare"))
+    assert serious(found) == ["AMP107"]
+    finding = only(found, "AMP107")
+    assert finding.where.line == line_of(two_losses, "second.backward()")
+    assert "aux.weight" in finding.claim
+
+
+def test_no_loss_is_scaled(tmp_path: Path) -> None:
+    found = judge(tmp_path, forgotten)
+    assert serious(found)[0] == "AMP107"
+    assert found.findings[0].where.line == line_of(forgotten, "loss.backward()")
+
+
+@pytest.mark.parametrize("how", ["both scaled", "by hand", "after unscale"])
+def test_silent_when_the_loss_is_scaled_or_added_later(tmp_path: Path, how: str) -> None:
+    assert serious(judge(tmp_path, lambda: two_losses(how))) == []
+
+
+def test_silent_on_an_optimizer_of_its_own(tmp_path: Path) -> None:
+    assert serious(judge(tmp_path, generator_and_critic)) == []
