@@ -74,7 +74,12 @@ def _add(
             large = mag >= _BIG64
             index = tl.minimum(tl.maximum((mag >> 52) - _REBASE, 0), 255).to(tl.int32)
         else:
-            x = x.to(tl.float32)
+            if x.dtype == tl.bfloat16:
+                # By bits: a conversion instruction may flush subnormals (Triton's interpreter gets them wrong).
+                bits = x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16
+                x = bits.to(tl.float32, bitcast=True)
+            else:
+                x = x.to(tl.float32)
             bits = x.to(tl.int32, bitcast=True)
             mag = bits & _MAG32
             inf = _INF32
