@@ -12,6 +12,7 @@ from typing import Any
 from ampscope.hooks.api_calls import ApiCalls
 from ampscope.hooks.backward import Backward
 from ampscope.hooks.blame import Blame
+from ampscope.hooks.blocks import Blocks
 from ampscope.hooks.census_control import CensusControl
 from ampscope.hooks.edits import GradEdits
 from ampscope.hooks.exceptions import Exceptions
@@ -89,7 +90,8 @@ def _collectors(session: Session) -> list[Any]:
     edits = GradEdits(session, parameters)
     census = CensusControl(session)
     order: list[Any] = [Overrides(session), exceptions, parameters, ranges, updates, blame, edits]
-    modules = Modules(session, lambda *a: ranges.on_output(*a), lambda *a: blame.on_inputs(*a))
+    blocks = Blocks(session)
+    modules = Modules(session, lambda *a: ranges.on_output(*a), lambda *a: blame.on_inputs(*a), blocks)
     scaler.listen(lambda o, n: edits.look(o, n), lambda o, n, s: blame.on_skip(o, n, s))
     scaler.listen(lambda o, n: ranges.on_scaled_gradients(o, n), lambda o, n, s: None)
     api.listen(lambda p, s: edits.look_at(p))
@@ -98,7 +100,7 @@ def _collectors(session: Session) -> list[Any]:
     optimizers.listen(lambda o, n: ranges.before_step(o, n), lambda o, n: ranges.after_step(o, n))
     optimizers.listen(lambda o, n: updates.before_step(o, n), lambda o, n: updates.after_step(o, n))
     backward.listen(lambda: edits.after_backward())
-    return [*order, modules, optimizers, scaler, backward, api, census, Ledger(session)]
+    return [*order, blocks, modules, optimizers, scaler, backward, api, census, Ledger(session)]
 
 
 def _close_with_multiprocessing(session: Session) -> None:

@@ -16,8 +16,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ampscope.hooks.clock import Segment
 from ampscope.hooks.collector import Collector, dtype_name
-from ampscope.hooks.deferred import unseen
-from ampscope.hooks.quiet import is_quiet, quiet, readable
+from ampscope.hooks.quiet import is_quiet
+from ampscope.hooks.sentinel import float32_sum
 from ampscope.hooks.session import autocast_dtype
 from ampscope.hooks.tracebacks import has_foreign_hook
 
@@ -61,11 +61,12 @@ def short_dtype(tensor: torch.Tensor) -> str:
 
 class Modules(Collector):
     """Feeds the session's module stack and phase clock. `on_output(module, name, outputs)` is called on sampled
-    segments, `on_bad_root(module, inputs)` when a root output is not finite."""
+    segments, `on_bad_root(module, inputs)` when a root output is not finite, and the Blocks collector for the
+    outputs that it wants."""
 
     name = "modules"
 
-    def __init__(self, session: Any, on_output: Any, on_bad_root: Any) -> None:
+    def __init__(self, session: Any, on_output: Any, on_bad_root: Any, blocks: Any) -> None:
         super().__init__(session)
         self._handles: list[Any] = []
         self._theirs: Any = None
@@ -78,6 +79,8 @@ class Modules(Collector):
         self._root_began = 0.0
         self._on_output = on_output
         self._on_bad_root = on_bad_root
+        self._blocks = blocks
+        self._wanted: dict[int, str] = blocks.wanted
 
     def install(self) -> None:
         self._root_enter = self.guarded(self._root_enter_)
@@ -123,6 +126,8 @@ class Modules(Collector):
         # A recompute that stopped early or a forward that raised leaves modules behind: drop them here.
         while stack and stack.pop() is not module:
             pass
+        if id(module) in self._wanted:
+            self._blocks.on_output(module, output)
         if self._detailed:
             self._exit(module, args, output, not stack)
         if not stack:
@@ -165,15 +170,9 @@ class Modules(Collector):
             self._on_bad_root(module, tensors_in(args))
 
     def _sentinel(self, tensor: torch.Tensor, segment: Segment) -> None:
-        if unseen(tensor):
-            # A detached sum with a dtype of its own is the same under autocast: no quiet state needed.
-            total = torch.sum(tensor.detach(), dtype=torch.float32)
-        else:
-            with quiet():
-                source = readable(tensor)
-                if source is None:
-                    return
-                total = torch.sum(source.detach(), dtype=torch.float32)
+        total = float32_sum(tensor)
+        if total is None:
+            return
 
         def receive(value: float) -> None:
             segment.root_sum = value
