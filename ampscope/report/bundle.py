@@ -189,7 +189,9 @@ def _readme(checked: list[Reproduced], left_out: list[str]) -> str:
         "trace/        the recorded rows behind the evidence, as Parquet:",
         "              unpack, then `ampscope view trace` or `ampscope diagnose trace`",
         "",
-        f"{same} of {len(checked)} evidence queries give the same number on these rows.",
+        f"{same} of {len(checked)} evidence queries give the same number on these rows."
+        if checked
+        else "There is no finding, and so no evidence to try on these rows.",
         *(f"  differs: {c.code} {clean(c.metric)}" for c in checked if not c.same),
         *(["", "Not in trace/ in full:", *(f"  {line}" for line in left_out)] if left_out else []),
     ]

@@ -160,6 +160,8 @@ def _range(
     chart: Chart, shown: Sequence[Line]
 ) -> tuple[float, float, Callable[[float | None], float | None]]:
     convert = _log2 if chart.log2 else _finite
+    if chart.bounds:
+        return *chart.bounds, convert
     known = [v for line in shown for v in map(convert, line.values) if v is not None]
     marked = [v for v in (convert(m) for m, _ in chart.marks) if v is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)

@@ -50,7 +50,7 @@ FROM ops WHERE {where} AND flops > 0
 def tables(trace: TraceView, stream: Stream) -> list[Table]:
     """Every table that has rows, the most telling first."""
     makers = (_updates, _activations, _precision, _phases)
-    return [table for make in makers if (table := make(trace, stream)) is not None]
+    return [table.without_blanks() for make in makers if (table := make(trace, stream)) is not None]
 
 
 def _updates(trace: TraceView, stream: Stream) -> Table | None:

@@ -9,9 +9,13 @@ from itertools import pairwise
 _STRONG = frozenset(
     {"password", "passwd", "passphrase", "pwd", "secret", "secrets", "apikey", "credential", "credentials"}
 )
-_KEYED = frozenset(
-    {"api", "access", "private", "secret", "auth", "account", "session", "signing", "encryption", "ssh"}
-)
+_KEYED_TEXT = """
+api access private secret auth account session signing encryption ssh wandb openai hf hub comet neptune aws azure gcp
+license
+"""
+_KEYED = frozenset(_KEYED_TEXT.split())
+"""What comes before `key` in names of credentials, but not in `query_key` or `key_dim`."""
+
 _MODEL_TOKENS_TEXT = """
 pad eos bos unk mask sep cls special image next per prompt stop start end fill num max min n new first
 last prev vocab audio video separator class distill

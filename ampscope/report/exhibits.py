@@ -43,7 +43,7 @@ def exhibit(trace: TraceView, stream: Stream, finding: Finding) -> Exhibit:
     charts = (_tensor_history, _updates) if "updates" not in read else (_updates, _tensor_history)
     chart = next((c for make in charts if (c := make(trace, stream, finding)) is not None), None)
     tables = [t for t in (_calls(trace, stream, finding), _ops(trace, stream, finding)) if t is not None]
-    return Exhibit(chart=chart, tables=tuple(tables))
+    return Exhibit(chart=chart, tables=tuple(t.without_blanks() for t in tables))
 
 
 def tables_read(finding: Finding) -> frozenset[str]:
@@ -195,6 +195,7 @@ def _chart(
         values.setdefault(name, {})[step] = value
     names = sorted(values)[:LINES]
     lines = tuple(Line(name, tuple(values[name].get(step) for step in steps)) for name in names)
-    if len(steps) < 2:
+    known = [sum(v is not None for v in line.values) for line in lines]
+    if max(known) < 2:
         return None
-    return Chart(title, steps, lines, marks, log2=log2)
+    return Chart(title, steps, lines, marks, log2=log2, bounds=None if log2 else (0.0, 1.0))

@@ -21,7 +21,7 @@ class Trim:
     `most` more on a line each; `words` limits each text, in characters, and `rows` each table."""
 
     queries: bool = True
-    rows: int = 20
+    rows: int = 12
     exhibits: int = 1000
     full: int = 40
     most: int = 200

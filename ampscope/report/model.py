@@ -5,7 +5,7 @@ Holds values, not text: renderers format them. Strings are foreign and not escap
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ampscope.diagnose.finding import Basis, Finding
@@ -46,6 +46,12 @@ class Table:
     rows: tuple[tuple[Value, ...], ...]
     total: int
     note: str = ""
+
+    def without_blanks(self) -> Table:
+        """The same without the columns in which nothing was measured."""
+        kept = [i for i in range(len(self.columns)) if any(row[i] is not None for row in self.rows)]
+        columns = tuple(self.columns[i] for i in kept)
+        return replace(self, columns=columns, rows=tuple(tuple(row[i] for i in kept) for row in self.rows))
 
 
 @dataclass(frozen=True)
@@ -127,6 +133,8 @@ class Chart:
     marks: tuple[tuple[float, str], ...] = ()
     log2: bool = False
     unit: str = ""
+    bounds: tuple[float, float] | None = None
+    """The range of the value axis, where it is known beforehand: (0, 1) for shares."""
 
 
 @dataclass(frozen=True)
