@@ -8,7 +8,8 @@ from ampscope.report.credentials import is_public_switch, is_secret_name, replac
 @pytest.mark.parametrize(
     "name",
     ["--api-key", "WANDB_API_KEY", "HF_TOKEN", "token", "--password", "dbPassword", "auth_token",
-     "AWS_SECRET_ACCESS_KEY", "--hub-token", "client-secret", "sentry_dsn", "SLACK_WEBHOOK", "privateKey", "--wandb-key"],
+     "AWS_SECRET_ACCESS_KEY", "--hub-token", "client-secret", "sentry_dsn",
+     "SLACK_WEBHOOK", "privateKey", "--wandb-key"],
 )  # fmt: skip
 def test_names_of_secrets(name: str) -> None:
     assert is_secret_name(name)
