@@ -88,10 +88,10 @@ class Budget:
         if self.level in ("census", "watch") and is_census(index):
             cost = self.last_cost.get("census", 0.0)
             if index < 2 or cost <= credit:
-                self.why = "census schedule"
+                self.why = "scheduled"
                 return "census"
         if self.level in ("census", "watch") and index in PROFILE_SEGMENTS and credit > 0.0:
-            self.why = "profile schedule"
+            self.why = "scheduled"
             return "profile"
         if self.every is not None:
             self.why = f"--every {self.every}"

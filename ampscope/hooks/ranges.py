@@ -98,7 +98,9 @@ class Ranges(Collector):
     def _wanted(self, name: str) -> bool:
         return self._glob is None or fnmatchcase(name, self._glob)
 
-    def read(self, tensor: torch.Tensor, name: str, role: str, **columns: Any) -> None:
+    def read(
+        self, tensor: torch.Tensor, name: str, role: str, order: int | None = None, **columns: Any
+    ) -> None:
         """Queue the statistics of one tensor and emit its row."""
         if not self._wanted(name):
             return
@@ -107,13 +109,15 @@ class Ranges(Collector):
             if source is None or not source.is_floating_point():
                 return
             source = source.detach()
-            self._order[role] += 1
+            if order is None:
+                order = self._order[role]
+                self._order[role] += 1
             row = self.session.emit(
                 "tensors",
                 name=name,
                 role=role,
                 basis="observed",
-                order=self._order[role] - 1,
+                order=order,
                 dtype=short_dtype(source),
                 of_numel=tensor.numel(),
                 **columns,
@@ -209,6 +213,7 @@ class Ranges(Collector):
             gradient,
             found[0] if found else "?",
             "grad",
+            order=self.session.segment.fed.get(id(param)),
             module=found[1] if found else None,
             stage=stage,
             scaled={"scaled": True, "unscaled": False}.get(scaled or ""),

@@ -119,7 +119,8 @@ class Scaler(Collector):
         _note(row, error)
         if error is not None or not enabled:
             return
-        self._scales.setdefault(name, float(getattr(scaler, "_init_scale", 1.0)))
+        scale = self._scales.setdefault(name, float(getattr(scaler, "_init_scale", 1.0)))
+        self.session.segment.scale = scale
         for loss, scaled in zip(losses, tensors_in(result), strict=False):
             held = ScaledLoss(short_dtype(loss))
             mark_scaled(scaled, held)

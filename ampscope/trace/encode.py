@@ -63,8 +63,12 @@ def part_bytes(content: pa.Table) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    # Parquet statistics leave NaN out, and readers that prune by them then miss the rows that hold one.
+    counted = [f.name for f in content.schema if not pa.types.is_floating(f.type)]
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, content.schema, compression="zstd", write_page_index=True) as writer:
+    with pq.ParquetWriter(
+        sink, content.schema, compression="zstd", write_page_index=True, write_statistics=counted
+    ) as writer:
         writer.write_table(content, row_group_size=ROW_GROUP)
         version = ".".join(map(str, SCHEMA_VERSION))
         writer.add_key_value_metadata({"ampscope.schema": version, SEAL_KEY: BLANK})

@@ -22,4 +22,4 @@ def test_every_collector_has_its_books_and_they_add_up(tmp_path: Path) -> None:
 def test_the_choice_of_the_budget_is_explained(tmp_path: Path) -> None:
     trace = record(tmp_path, lambda: amp_training(3))
     why = {r["why"] for r in rows(trace, "SELECT DISTINCT why FROM ledger")}
-    assert "census: census schedule" in why
+    assert "census: scheduled" in why

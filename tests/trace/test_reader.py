@@ -15,6 +15,7 @@ from ampscope.errors import AmpscopeError
 from ampscope.trace.compact import compact
 from ampscope.trace.reader import Trace, open_trace
 from ampscope.trace.runinfo import create_run, finish_run, point_latest
+from ampscope.trace.writer import TraceWriter
 
 PutPart = Callable[..., Path]
 
@@ -195,3 +196,15 @@ def test_threads_read_while_parts_come_and_are_merged(tmp_path: Path) -> None:
 def no_threads_left() -> Iterator[None]:
     yield
     assert not [t for t in threading.enumerate() if t.name.startswith("Thread-")]
+
+
+def test_a_filter_on_nan_finds_the_rows_that_hold_one(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    create_run(run, ["train.py"], {})
+    writer = TraceWriter(run)
+    writer.add("steps", [{"step": i, "loss": float("nan") if i == 7 else 1.0} for i in range(20)])
+    writer.close()
+    finish_run(run, 0)
+    with open_trace(run) as trace:
+        assert trace.sql("SELECT step FROM steps WHERE isnan(loss)")["step"].tolist() == [7]
+        assert trace.sql("SELECT step FROM steps WHERE NOT (loss < 2.0)")["step"].tolist() == [7]
