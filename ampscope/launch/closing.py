@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ampscope.launch import orphans
 from ampscope.launch.supervise import Ended
+from ampscope.trace.runinfo import finish_run, read_run
 
 if TYPE_CHECKING:
     from ampscope.trace.reader import Trace
@@ -46,7 +47,6 @@ class Speaker:
 def close(run_dir: Path, argv: Sequence[str], ended: Ended, say: Speaker) -> None:
     """Completes the trace in `run_dir` and says what it holds. Ctrl-C leaves it as it is, readable."""
     from ampscope.trace.compact import compact
-    from ampscope.trace.runinfo import finish_run
 
     try:
         finish_run(run_dir, ended.status, ended.signal)
@@ -63,7 +63,11 @@ def close(run_dir: Path, argv: Sequence[str], ended: Ended, say: Speaker) -> Non
 
 
 def say_nothing_recorded(run_dir: Path, argv: Sequence[str], say: Speaker) -> None:
-    """Says that no process trained under our eyes, why that may be, and what to do."""
+    """Says that there is no row, why that may be, and what to do."""
+    if read_run(run_dir).processes:
+        say.line("nothing was recorded: the command ended before the first rows were written, within seconds")
+        say.line("next: let it run longer, or end by itself")
+        return
     with contextlib.suppress(OSError):
         reason = (run_dir / NOT_RECORDED).read_text(errors="replace").strip()
         say.line(f"nothing was recorded: {reason}")

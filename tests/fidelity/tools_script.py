@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -274,7 +275,7 @@ def dynamo() -> object:
 
     model = Net()
     train(model=torch.compile(model, backend=backend))  # type: ignore[arg-type]
-    return graphs, digest(*model.parameters())
+    return [sorted(names) for names in graphs], digest(*model.parameters())
 
 
 @section("functorch")
@@ -290,6 +291,44 @@ def functorch() -> object:
     gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, torch.randn(5, 8))
     hessian = torch.func.hessian(loss)(parameters, torch.randn(8))
     return digest(*gradients.values()), sorted(hessian)
+
+
+@section("tracebacks")
+def tracebacks() -> object:
+    def bad_closure() -> float:
+        raise KeyError("closure")
+
+    def shapes() -> None:
+        train(model=nn.Linear(3, 3))
+
+    def twice() -> None:
+        loss = Net()(torch.randn(2, 8)).sum()
+        loss.backward()
+        loss.backward()
+
+    def nonfinite() -> None:
+        model = Net()
+        model(torch.full((2, 8), float("inf"))).sum().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+
+    optimizer = torch.optim.SGD(Net().parameters(), lr=0.1)
+    attempts: list[Callable[[], object]] = [
+        lambda: torch.amp.GradScaler("cpu").step(optimizer),
+        lambda: torch.amp.GradScaler("cpu").update(),
+        lambda: optimizer.step(bad_closure),
+        lambda: torch.optim.SGD([], lr=0.1),
+        twice,
+        nonfinite,
+        shapes,
+    ]
+    texts = []
+    for attempt in attempts:
+        try:
+            attempt()
+        except Exception:
+            texts.append(traceback.format_exc())
+    # Frames inside torch's own Module.__call__ differ as soon as anyone has a global hook.
+    return [[line for line in text.splitlines() if "nn/modules/module.py" not in line] for text in texts[:-1]]
 
 
 @section("signatures")

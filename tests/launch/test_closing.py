@@ -11,7 +11,8 @@ import pytest
 from ampscope.hooks.settings import Settings
 from ampscope.launch import closing
 from ampscope.launch.supervise import Ended
-from ampscope.trace.runinfo import create_run, read_run
+from ampscope.trace.records import ProcessInfo
+from ampscope.trace.runinfo import claim_process, create_run, read_run
 
 
 @pytest.fixture
@@ -59,6 +60,12 @@ def test_the_reason_of_a_process_is_told(
     assert capsys.readouterr().err == (
         f"[ampscope] nothing was recorded: {reason}\n[ampscope] next: {next_command}\n"
     )
+
+
+def test_a_process_that_was_killed_at_once(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    claim_process(run_dir, 0, ProcessInfo())
+    closing.close(run_dir, ["sh"], Ended(None, 9), closing.Speaker())
+    assert "ended before the first rows were written" in capsys.readouterr().err
 
 
 def test_a_trace_that_is_gone_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
