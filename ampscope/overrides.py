@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ampscope.hooks.collector import Collector
+from ampscope.hooks.patches import unseen_by_warnings
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -67,6 +68,7 @@ class Overrides(Collector):
         original = vars(owner)[name]
         signature = inspect.signature(original)
 
+        @unseen_by_warnings
         @functools.wraps(original)
         def changed(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -83,6 +85,7 @@ class Overrides(Collector):
     def _after(self, owner: Any, name: str, act: Callable[[Any], None]) -> None:
         original = vars(owner)[name]
 
+        @unseen_by_warnings
         @functools.wraps(original)
         def changed(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)

@@ -15,6 +15,9 @@ import torch
 from ampscope.hooks.quiet import is_quiet
 
 
+INVISIBLE_FILE = "<frozen importlib._bootstrap of ampscope>"
+
+
 @dataclass
 class Call:
     """One call of a wrapped function, before it runs. `before` may replace `args` by equal ones: to look into a
@@ -33,6 +36,13 @@ class Call:
 Before = Callable[[Call], Any]
 After = Callable[[Call, Any, Any, BaseException | None], None]
 """Gets the call, what `before` returned, the result, and the exception that the original raised."""
+
+
+def unseen_by_warnings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep the frame of a wrapper out of what `warnings.warn(stacklevel=2)` counts, so that a warning of torch
+    still names the user's line. The warnings module skips frames of the import system, and knows them by file."""
+    function.__code__ = function.__code__.replace(co_filename=INVISIBLE_FILE)
+    return function
 
 
 class Patches:
@@ -59,6 +69,7 @@ class Patches:
         if original is None:
             return
 
+        @unseen_by_warnings
         @functools.wraps(original)
         def observed(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or is_quiet():

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.nn.modules import module as module_file
 
+from ampscope.hooks.patches import INVISIBLE_FILE
+
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MODULE = module_file.__file__
 _OPS = torch._ops.__file__
@@ -46,7 +48,7 @@ def clean(error: BaseException, trace: TracebackType | None) -> TracebackType | 
 
 
 def is_ours(code: CodeType) -> bool:
-    return code.co_filename.startswith(_OURS)
+    return code.co_filename.startswith(_OURS) or code.co_filename == INVISIBLE_FILE
 
 
 def _cleaned(trace: TracebackType | None) -> TracebackType | None:

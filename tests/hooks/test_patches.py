@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import types
+import warnings
 from typing import Any
 
 import pytest
@@ -85,3 +86,17 @@ def test_own_work_and_missing_names_are_not_observed() -> None:
     patches.wrap(Target, "no_such_method")
     patches.remove()
     assert seen == []
+
+
+def test_a_warning_with_a_stack_level_names_the_users_line() -> None:
+    class Warns:
+        def method(self) -> None:
+            warnings.warn("look here", stacklevel=2)
+
+    patches = Patches()
+    seen_by(patches, Warns, "method")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Warns().method()
+    patches.remove()
+    assert caught[0].filename == __file__
