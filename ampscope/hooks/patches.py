@@ -14,7 +14,6 @@ import torch
 
 from ampscope.hooks.quiet import is_quiet
 
-
 INVISIBLE_FILE = "<frozen importlib._bootstrap of ampscope>"
 
 
