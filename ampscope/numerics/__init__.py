@@ -8,6 +8,13 @@ from .binades import HIST_BINS, HIST_MAX, HIST_MIN, ExponentHistogram
 from .formats import FORMATS, Format, of_dtype, round_to
 from .histogram import exponent_histogram
 from .loss_scale import LossScaleTrajectory, ScaleWindow, TensorWindow, scale_window, simulate_loss_scale
+from .optimizer_state import (
+    RoundingEvidence,
+    SecondMoment,
+    decay_absorbed,
+    rounding_evidence,
+    second_moment,
+)
 from .ranges import RangeSummary, range_summary
 from .recipes import (
     RECIPES,
@@ -36,12 +43,15 @@ __all__ = [
     "RangeSummary",
     "Recipe",
     "RecipeReport",
+    "RoundingEvidence",
     "ScaleWindow",
+    "SecondMoment",
     "StatsRows",
     "TensorWindow",
     "UpdateStats",
     "WhatIf",
     "compare_update",
+    "decay_absorbed",
     "delayed_scale",
     "delayed_scales",
     "evaluate",
@@ -51,7 +61,9 @@ __all__ = [
     "quantise",
     "range_summary",
     "round_to",
+    "rounding_evidence",
     "scale_window",
+    "second_moment",
     "simulate_loss_scale",
     "subset_indices",
     "what_if",

@@ -18,7 +18,8 @@ from .layout import dense_parts
 from .scratch import Views, loaded, loaded_codes
 
 _BIN_65520 = 15 - HIST_MIN
-_SMALL = 2048
+_SMALL = 10_000
+"""Below this many elements NumPy's cheaper calls win over torch's cheaper elements (and its dot uses one thread)."""
 
 
 @dataclass

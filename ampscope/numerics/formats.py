@@ -169,7 +169,7 @@ def _round(x: torch.Tensor, f: Format) -> torch.Tensor:
     # Below emin the spacing stays that of the last binade: subnormals, or none at all where only the mantissa counts.
     floor = -1022 + f.precision if f.overflow == "keep" else f.emin
     u = exponent.clamp(min=floor, max=1000) - (f.precision - 1)
-    y = torch.round(x * _power_of_two(-u)) * _power_of_two(u)
+    y = torch.round(x * power_of_two(-u)) * power_of_two(u)
     size = y.abs()
     if not f.signed:
         y = torch.where(x > 0, y.clamp(min=f.min_normal), math.nan)
@@ -183,6 +183,7 @@ def _round(x: torch.Tensor, f: Format) -> torch.Tensor:
     return torch.where(x.isnan(), x, y)
 
 
-def _power_of_two(e: torch.Tensor) -> torch.Tensor:
-    # By bits: exp2 and pow need not be exact, and torch.ldexp goes through the default dtype.
+def power_of_two(e: torch.Tensor) -> torch.Tensor:
+    """float64 2^e of an int64 tensor with -1022 <= e <= 1023. By bits: exp2 and pow need not be exact, and
+    torch.ldexp goes through the default dtype."""
     return ((e + 1023) << 52).view(torch.float64)

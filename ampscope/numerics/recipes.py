@@ -14,7 +14,7 @@ from typing import Literal
 
 import torch
 
-from .formats import Format, of_dtype, round_to
+from .formats import Format, of_dtype, power_of_two, round_to
 
 Scaling = Literal["power_of_two", "power_of_two_up", "e4m3_and_tensor", "float32", "delayed"]
 Orientation = Literal["rows", "columns"]
@@ -285,4 +285,4 @@ def _block_scale(amax: torch.Tensor, r: Recipe, f: Format, tensor_scale: float) 
         top = f.largest / math.ldexp(1.0, f.emax)
         exponent += (torch.frexp(amax).mantissa * 2 > top).to(torch.int64)
     exponent = torch.where(amax > 0, exponent, -127).clamp(-127, 127)
-    return ((exponent + 1023) << 52).view(torch.float64)
+    return power_of_two(exponent)
