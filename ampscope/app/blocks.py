@@ -24,8 +24,11 @@ GRAPH_CONFIG = {
 def graph(figure: go.Figure, about: str, id: Any = None) -> html.Div:
     """A figure with a text that says what it shows, for those who do not see it."""
     more = {} if id is None else {"id": id}
+    figure.layout.uirevision = (
+        about  # the same view keeps its zoom when its data is refreshed, another does not
+    )
     plot = dcc.Graph(figure=figure, config=GRAPH_CONFIG, style={"height": figure.layout.height}, **more)
-    return html.Div(plot, className="graph", role="img", **{"aria-label": about})
+    return html.Div(plot, className="graph", role="figure", **{"aria-label": about})
 
 
 def notice(title: str, text: str = "", kind: str = "empty") -> html.Div:

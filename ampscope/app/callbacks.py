@@ -12,6 +12,7 @@ from typing import Any
 
 import dash
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, html
+from dash.exceptions import PreventUpdate
 
 from ampscope.app import shell
 from ampscope.app.blocks import notice
@@ -42,7 +43,7 @@ def register(app: Dash, runs: RunStore) -> None:
     def build(
         view: dict[str, Any] | None, before: dict[str, Any] | None, counts: list[dict[str, str]]
     ) -> Any:
-        return _skeleton(runs, view or {}, before or {}, [c["path"] for c in counts])
+        return skeleton(runs, view or {}, before or {}, [c["path"] for c in counts])
 
     @app.callback(  # type: ignore[untyped-decorator]
         Output({"type": "part", "name": MATCH}, "children"),
@@ -89,23 +90,30 @@ def _part(page: Page | None, context: Context, name: str) -> Part | None:
     return next((part for part in page.parts(context) if f"{page.slug}/{part.name}" == name), None)
 
 
-def _skeleton(runs: RunStore, data: dict[str, Any], before: dict[str, Any], nav: list[str]) -> Any:
+def skeleton(runs: RunStore, data: dict[str, Any], before: dict[str, Any], nav: list[str]) -> Any:
     """Header, page without content, what is rendered, whether the clock stands still, counts in the navigation."""
     view = View.parse(data.get("path"), data.get("search"))
     page = page_of(view)
     try:
         context = context_of(runs, view)
-        if data.get("ticks") != before.get("ticks") and context.run.live:
+        if context.run.live and data.get("ticks") != before.get("ticks"):
             context.run.refresh()
     except AmpscopeError as error:
         sorry = notice("This run cannot be read", str(error), "error")
         return shell.header_run(runs, view, None), sorry, {"key": "error"}, True, [""] * len(nav)
     key = _key(context, page)
-    rendered = {
+    shown = {
         "path": data.get("path"),
         "search": data.get("search"),
-        "ticks": data.get("ticks"),
+        "version": context.run.version,
         "key": key,
+    }
+    if all(before.get(k) == v for k, v in shown.items()):
+        raise PreventUpdate
+    rendered = {
+        **shown,
+        "ticks": data.get("ticks"),
+        "run": context.run.name,
         "title": f"{page.title if page else 'Not found'} · {context.run.name} · ampscope",
     }
     counts = [count_of(runs, view) if path == "/findings" else "" for path in nav]
@@ -177,7 +185,9 @@ def _register_clientside(app: Dash) -> None:
         State(links, "id"),
     )
     client("burger", Output("shell", "navbar"), Input("burger", "opened"), State("shell", "navbar"))
-    client("copyLink", Output("copy-link", "children"), Input("copy-link", "n_clicks"))
+    client(
+        "copyLink", Output("copy-link", "children"), Input("copy-link", "n_clicks"), State("rendered", "data")
+    )
     client("title", Output("sink-title", "children"), Input("rendered", "data"))
     choices = (Input(controls, "value"), State(controls, "id"))
     client(

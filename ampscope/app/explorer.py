@@ -151,7 +151,7 @@ class Explorer:
         names = order.forward_order(context.src, rows["name"])
         metric = METRICS[chosen(self.stat_control(context), context)]
         bad = (rows["nan"] + rows["inf"]) / rows["numel"]
-        data = heat.matrix(rows, names, metric.value(rows), bad)
+        data = heat.matrix(rows, names, metric.value(rows), bad, nonzero(rows).isna() & (bad == 0))
         selected = context.view.choice("tensor", names, self.default_tensor(context, names))
         figure = heat.heat(data, metric.kind, metric.label, selected)
         about = f"Heat map, {len(names)} tensors in forward order by step: {metric.label} of {ROLE_NAMES[which.role]}."
@@ -181,7 +181,7 @@ def _label(h: Held, kinds: Sequence[Held]) -> str:
 
 
 def _legend(bad: pd.Series) -> Any:
-    keys = [("cell-none", "not measured"), ("cell-zero", "exactly nothing")]
+    keys = [("cell-none", "not measured"), ("cell-zero", "none, or all zero")]
     if (bad > 0).any():
         keys.append(("cell-bad", "holds NaN or inf"))
     return html.Div(

@@ -23,7 +23,7 @@ class BrowserFormat:
 
 FORMATS = (
     BrowserFormat("fp16", "float16", -25, -14, 65504.0, 65520.0),
-    BrowserFormat("bf16", "bfloat16", -134, -126, 3.3895313892515355e38, 3.3961775292304957e38),
+    BrowserFormat("bf16", "bfloat16", -134, -126, 3.3895313892515355e38, 3.39617752923046e38),
     BrowserFormat("fp8_e4m3fn", "float8 e4m3fn", -10, -6, 448.0, 464.0, saturates=True),
     BrowserFormat("fp8_e5m2", "float8 e5m2", -17, -14, 57344.0, 61440.0),
     BrowserFormat("fp6_e3m2", "float6 e3m2", -5, -2, 28.0, 30.0, saturates=True),

@@ -1,7 +1,7 @@
 """Colours that survive colour blindness: the Okabe-Ito set for categories, viridis-like ramps for amounts.
 
 Every colour here is readable on the light and on the dark surface; what differs between the two themes
-(text, grid lines, surfaces) is in `assets/style.css` and `assets/plots.css`.
+(text, grid lines, surfaces) is in `assets/base.css` and `assets/plots.css`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ BANDS = {"overflow": VERMILLION, "normal": BLUE, "subnormal": ORANGE, "flushed":
 
 NONFINITE = "#d6009a"
 """Cells that hold NaN or inf: outside every ramp."""
+
+NOTHING = "rgba(96,125,160,0.16)"
+"""Cells in which every element is zero."""
 
 DENSITY = (
     (0.0, "rgba(68,90,160,0.30)"),

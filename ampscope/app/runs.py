@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ class OpenRun:
         self.cache = Cache(trace)
         self._lock = threading.Lock()
         self._diagnosis: Diagnosis | None = None
+        self.version = 0
+        """Grows whenever there is something new to show."""
 
     @property
     def live(self) -> bool:
@@ -37,9 +40,10 @@ class OpenRun:
         """Takes in what was recorded since; forgets what was computed from the old state."""
         state = self.trace.info.state
         if self.trace.refresh() or self.trace.info.state != state:
-            self.cache.clear()
             with self._lock:
                 self._diagnosis = None
+                self.cache.clear()
+                self.version += 1
 
     def known_diagnosis(self) -> Diagnosis | None:
         """The diagnosis if it was made already."""
@@ -73,6 +77,7 @@ class RunStore:
         self._paths = _named(paths)
         self._open: dict[str, OpenRun] = {}
         self._lock = threading.Lock()
+        self._closing = False
 
     @property
     def names(self) -> list[str]:
@@ -101,17 +106,29 @@ class RunStore:
 
         try:
             src = self.get(self.names[0]).source(View())
-            summary.flushed(src)
+            work: list[Callable[[], object]] = [partial(summary.flushed, src)]
             kinds = tensors.held(src)
-            for kind in kinds[:1]:
-                tensors.spectra(src, kind.role, kind.stage)
-            for kind in kinds:
-                tensors.heat(src, kind.role, kind.stage)
-            tensors.limits(src)
-            tensors.floors(src)
+            work += [partial(tensors.spectra, src, kind.role, kind.stage) for kind in kinds[:1]]
+            work += [partial(tensors.heat, src, kind.role, kind.stage) for kind in kinds]
+            work += [partial(tensors.limits, src), partial(tensors.floors, src)]
+            for query in work:
+                if self._closing:
+                    return
+                query()
         except Exception as error:
             # The page that needs the same query shows the error; here it would only be noise.
             print(f"[ampscope] the dashboard could not prepare its pages: {error}", file=sys.stderr)
+
+    def stop(self) -> None:
+        """Ends `warm` after its current query."""
+        self._closing = True
+
+    def close(self) -> None:
+        """Closes the traces."""
+        with self._lock:
+            for run in self._open.values():
+                run.trace.close()
+            self._open.clear()
 
 
 def _named(paths: Sequence[Path]) -> dict[str, Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from flask import Response, abort, request
 
 from ampscope.app import callbacks, downloads, shell
 from ampscope.app.runs import RunStore
-from ampscope.app.security import is_loopback, protect
+from ampscope.app.security import protect
 from ampscope.app.state import View
 from ampscope.errors import AmpscopeError
 
@@ -80,7 +81,7 @@ def _add_downloads(app: Dash, runs: RunStore) -> None:
 
 @dataclass
 class Server:
-    """A bound server. `url` is known before it serves; `run` serves until `close` or an interrupt."""
+    """A bound server. `url` is known before it serves; `run` serves until `stop` or Ctrl-C."""
 
     app: Dash
     host: str
@@ -105,45 +106,54 @@ class Server:
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
     def run(self) -> None:
-        self._server.run()
+        """Serves until `stop` is called in another thread, or until Ctrl-C."""
+        try:
+            self._server.run()
+        finally:
+            self._server.task_dispatcher.shutdown()
+            self._close_all()
 
-    def close(self) -> None:
-        self._server.close()
+    def stop(self) -> None:
+        """Ends `run`, from another thread."""
+        self._server.trigger.pull_trigger(self._close_all)
+
+    def _close_all(self) -> None:
+        from waitress import wasyncore
+
+        wasyncore.close_all(self._server._map, ignore_all=True)
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """A bound socket on `port`, or without one on the first free port from `FIRST_PORT` on.
+    """A listening socket on `port`, or without one on the first free port from `FIRST_PORT` on.
 
     Raises AmpscopeError when the address or the asked-for port cannot be had.
     """
+    if port is not None and not 0 <= port <= 65535:
+        raise AmpscopeError(f"There is no port {port}; choose one from 1 to 65535.")
     ports = [port] if port is not None else [*range(FIRST_PORT, FIRST_PORT + TRIES), 0]
     reason = ""
     for candidate in ports:
         try:
-            family, kind, proto, _, address = socket.getaddrinfo(
-                host or None, candidate, type=socket.SOCK_STREAM
-            )[0]
-            sock = socket.socket(family, kind, proto)
-        except (OSError, OverflowError) as error:
-            reason = str(error)
-            break
-        try:
-            if not _taken(host, candidate):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                sock.bind(address)
-                return sock
-            reason = "it is in use"
+            return _listen(host, candidate)
         except OSError as error:
             reason = error.strerror or str(error)
-        sock.close()
+            if isinstance(error, socket.gaierror):
+                break
     where = f"{host}:{port}" if port is not None else host
     raise AmpscopeError(f"Cannot serve on {where}: {reason}; choose another --port or --host.")
 
 
-def _taken(host: str, port: int) -> bool:
-    """Whether something answers there: SO_REUSEADDR alone would let two dashboards share a port on some systems."""
-    if port == 0 or not is_loopback(host):
-        return False
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.settimeout(0.2)
-        return probe.connect_ex((host, port)) == 0
+def _listen(host: str, port: int) -> socket.socket:
+    """Raises OSError."""
+    family, kind, proto, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0]
+    sock = socket.socket(family, kind, proto)
+    try:
+        if os.name == "posix":
+            # Not to wait for old connections to time out; a port on which another process listens is refused still.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(64)
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -84,7 +84,7 @@ def tensor_view(context: Context, name: str, data: History, store: dict[str, Any
         return html.Div(
             dcc.Graph(id=id, config=GRAPH_CONFIG, style={"height": height}),
             className="graph",
-            role="img",
+            role="figure",
             **{"aria-label": about},
         )
 
@@ -144,7 +144,7 @@ def window_view(data: dict[str, Any]) -> Any:
                 id={"type": "window-figure", "of": "model"}, config=GRAPH_CONFIG, style={"height": 300}
             ),
             className="graph",
-            role="img",
+            role="figure",
             **{"aria-label": "Share of gradients flushed and overflowed by loss scale."},
         ),
     ]

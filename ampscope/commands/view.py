@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
@@ -39,17 +40,18 @@ class Command:
                 f"warning: {args.host} is not loopback: anyone who can reach this machine can read these runs."
             )
         _say(f"dashboard: {server.url}  (Ctrl-C ends it)")
-        threading.Thread(target=runs.warm, name="ampscope-warm", daemon=True).start()
+        warm = threading.Thread(target=runs.warm, name="ampscope-warm", daemon=True)
+        warm.start()
         if not args.no_browser:
             threading.Thread(
                 target=_open_browser, args=(server.url,), name="ampscope-browser", daemon=True
             ).start()
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             server.run()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            server.close()
+        # A query that still runs when the interpreter ends would abort the process.
+        runs.stop()
+        warm.join()
+        runs.close()
         return 0
 
 

@@ -34,6 +34,14 @@ def histogram(center: float, numel: int, spread: float = 2.0) -> tuple[int, list
     return int(bins[kept[0]]), [int(c) for c in counts[kept[0] : kept[-1] + 1]]
 
 
+def process_info() -> ProcessInfo:
+    """What a training process says of itself."""
+    return ProcessInfo(
+        script="train.py", torch="2.13.0", platform="Linux-x86_64", cpu_model="Test CPU", num_threads=1,
+        versions={"python": "3.11.7", "torch": "2.13.0"},
+    )  # fmt: skip
+
+
 @dataclass
 class RunKit:
     """Rows of every table, and what run.json says. `write` makes a run directory of them."""
@@ -214,11 +222,7 @@ class RunKit:
     def write(self, path: Path, complete: bool = True) -> Path:
         """Makes the run directory `path`, the way the recorder does."""
         create_run(path, ["python", "train.py", "--lr", "3e-4"], {"every": self.every, "budget": 2.0})
-        process = ProcessInfo(
-            script="train.py", torch="2.13.0", platform="Linux-x86_64", cpu_model="Test CPU", num_threads=1,
-            versions={"python": "3.11.7", "torch": "2.13.0"},
-        )  # fmt: skip
-        proc = claim_process(path, 0, process)
+        proc = claim_process(path, 0, process_info())
         writer = TraceWriter(path, strict=True)
         for table, rows in self.rows.items():
             writer.add(table, rows)

@@ -142,9 +142,12 @@
 
       burger: (opened, navbar) => Object.assign({}, navbar, { collapsed: { mobile: !opened } }),
 
-      copyLink: async function (clicks) {
+      /* Names the run, so that the link shows the same when another run has become the first. */
+      copyLink: async function (clicks, rendered) {
         if (!clicks) return dash_clientside.no_update;
-        const text = window.location.href;
+        const url = new URL(window.location.href);
+        if (rendered && rendered.run) url.searchParams.set("run", rendered.run);
+        const text = url.href;
         try {
           await navigator.clipboard.writeText(text);
         } catch (error) {

@@ -92,6 +92,7 @@ def ranked(names: Sequence[str], values: Sequence[float], title: str, color: str
 def dtype_shares(frame: pd.DataFrame, names: Sequence[str], by: str, height: int | None = None) -> go.Figure:
     """Per module, the share of each dtype in column `by` (host_s, flops or calls). Modules from the top in the
     order of `names`; frame columns module, dtype and `by`."""
+    frame = frame.assign(**{by: frame[by].astype(float)})
     wide = frame.pivot_table(index="module", columns="dtype", values=by, aggfunc="sum", fill_value=0.0)
     wide = wide.reindex(list(names)).fillna(0.0)
     total = wide.sum(axis=1).replace(0.0, np.nan)

@@ -57,13 +57,12 @@ TEMPLATE = go.layout.Template(
 def figure(
     height: int, *traces: go.Figure, left: int = 56, right: int = 16, top: int = 28, bottom: int = 40
 ) -> go.Figure:
-    """An empty figure of `height` pixels in the house style; zoom and selection survive a refresh of the data."""
+    """An empty figure of `height` pixels in the house style."""
     fig = go.Figure(list(traces))
     fig.update_layout(
         template=TEMPLATE,
         height=height,
         margin={"l": left, "r": right, "t": top, "b": 40},
-        uirevision="keep",
         hovermode="closest",
         dragmode="zoom",
     )

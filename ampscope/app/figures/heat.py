@@ -23,13 +23,15 @@ ROOT = 1 / 3
 @dataclass(frozen=True)
 class Matrix:
     """`values[i, j]` of tensor `names[i]` in column j, which spans steps `first[j]` to `last[j]`; NaN: not
-    measured. `bad[i, j]`: the share of its elements that are NaN or inf."""
+    measured, or nothing to take the logarithm of. `bad[i, j]`: the share of its elements that are NaN or inf;
+    `zero[i, j]`: it was measured and every element was zero."""
 
     names: tuple[str, ...]
     first: np.ndarray
     last: np.ndarray
     values: np.ndarray
     bad: np.ndarray
+    zero: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,11 @@ class Colors:
 
 
 def matrix(
-    frame: pd.DataFrame, names: Sequence[str], values: pd.Series, bad: pd.Series | None = None
+    frame: pd.DataFrame,
+    names: Sequence[str],
+    values: pd.Series,
+    bad: pd.Series | None = None,
+    zero: pd.Series | None = None,
 ) -> Matrix:
     """From a long frame with columns name, bucket, first, last and a value per row, rows in the order of `names`."""
     columns = frame.groupby("bucket", sort=True).agg(first=("first", "min"), last=("last", "max"))
@@ -58,7 +64,10 @@ def matrix(
     b = np.zeros_like(z)
     if bad is not None:
         b[i, j] = bad.to_numpy(dtype=float, na_value=0.0)
-    return Matrix(tuple(names), columns["first"].to_numpy(), columns["last"].to_numpy(), z, b)
+    nothing = np.zeros(z.shape, dtype=bool)
+    if zero is not None:
+        nothing[i, j] = zero.to_numpy(dtype=bool)
+    return Matrix(tuple(names), columns["first"].to_numpy(), columns["last"].to_numpy(), z, b, nothing)
 
 
 def heat(data: Matrix, kind: str, title: str, selected: str = "") -> go.Figure:
@@ -85,7 +94,8 @@ def heat(data: Matrix, kind: str, title: str, selected: str = "") -> go.Figure:
         + " %{customdata[2]}%{customdata[3]}<extra></extra>",
         ygap=1 if len(data.names) < 80 else 0,
     )
-    _mark_bad(fig, data)
+    _overlay(fig, data, data.zero & np.isnan(data.values), palette.NOTHING, "all zero")
+    _overlay(fig, data, data.bad > 0, palette.NONFINITE, "NaN or inf")
     _mark_selected(fig, data, selected)
     positions, labels = _ticks(data.names, height)
     fig.update_layout(
@@ -150,18 +160,21 @@ def _bar(title: str, colors: Colors) -> dict[str, object]:
     return bar
 
 
-def _mark_bad(fig: go.Figure, data: Matrix) -> None:
-    if not (data.bad > 0).any():
+def _overlay(fig: go.Figure, data: Matrix, mask: np.ndarray, color: str, name: str) -> None:
+    """Cells of one colour that belong to no ramp."""
+    if not mask.any():
         return
     fig.add_heatmap(
-        z=np.where(data.bad > 0, 1.0, np.nan),
+        z=np.where(mask, 1.0, np.nan),
         x=np.arange(len(data.last)),
         y=np.arange(len(data.names)),
-        colorscale=[[0, palette.NONFINITE], [1, palette.NONFINITE]],
+        customdata=_hover(data, np.full(mask.shape, name, dtype=object)),
+        colorscale=[[0, color], [1, color]],
         showscale=False,
-        hoverinfo="skip",
+        hoverongaps=False,
+        hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]}<br>%{customdata[2]}%{customdata[3]}<extra></extra>",
         ygap=1 if len(data.names) < 80 else 0,
-        name="NaN or inf",
+        name=name,
     )
 
 

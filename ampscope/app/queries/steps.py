@@ -35,10 +35,14 @@ def loss(src: Source) -> pd.DataFrame:
 
 
 def bad_losses(src: Source) -> pd.DataFrame:
-    """Columns step, kind (NaN, inf or -inf): the losses that are no number."""
+    """Columns step, kind (NaN, inf or -inf): the losses that are no number.
+
+    DuckDB 2.0 takes isnan() of a Parquet column for false when the statistics of the file say so, and they leave
+    NaN out; isfinite() and isinf() it computes.
+    """
     return src.frame(
         f"""
-        SELECT step, CASE WHEN isnan(loss) THEN 'NaN' WHEN loss > 0 THEN 'inf' ELSE '-inf' END AS kind
+        SELECT step, CASE WHEN NOT isinf(loss) THEN 'NaN' WHEN loss > 0 THEN 'inf' ELSE '-inf' END AS kind
         FROM {{steps}} WHERE loss IS NOT NULL AND NOT isfinite(loss)
         ORDER BY step DESC LIMIT {MARKS}"""
     )

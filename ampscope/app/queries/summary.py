@@ -45,7 +45,7 @@ def flushed(src: Source) -> Number:
         FROM {{tensors}} WHERE role = 'grad' AND stage IS NOT DISTINCT FROM (SELECT stage FROM stages)
           AND step IN (SELECT step FROM {{steps}} WHERE level <> 'pulse' ORDER BY hash(step) LIMIT 96)"""
     ).iloc[0]
-    if not rows["numel"]:
+    if not rows["numel"] > 0:  # null too
         return Number(None, "no gradient was read")
     at = "at the recorded scale" if rows["stage"] == "pre_unscale" else "at scale 1"
     nonzero = max(1.0, float(rows["numel"] - rows["zeros"] - rows["bad"]))

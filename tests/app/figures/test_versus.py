@@ -1,0 +1,28 @@
+"""Two runs in one figure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from ampscope.app.figures import versus
+
+
+def test_both_losses_are_named() -> None:
+    frame = pd.DataFrame({"step": [0, 1], "loss": [2.0, 1.0]})
+    fig = versus.losses(frame, frame, ("one", "<two>"))
+    assert [t.name for t in fig.data] == ["one", "&lt;two&gt;"]
+
+
+def test_ratios_are_clipped_and_said_in_words() -> None:
+    found = pd.DataFrame(
+        {"name": ["a", "a", "b", "b"], "step": [0, 4, 0, 4], "log2": [0.0, 9.0, np.inf, np.nan]}
+    )
+    fig = versus.ratio_heat(found, ["b", "a"])
+    z = fig.data[0].z
+    assert z[1].tolist() == [0.0, 3.0]
+    assert z[0][0] == 3.0
+    assert np.isnan(z[0][1])
+    words = fig.data[0].customdata[:, :, 1]
+    assert words[1].tolist() == ["× 1", "× 512"]
+    assert words[0].tolist() == ["one of them is zero, NaN or inf", "not comparable"]
