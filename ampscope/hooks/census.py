@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from ampscope.hooks import shadow
+from ampscope.hooks.absorption import Absorption
 from ampscope.hooks.dispatch import OpMode
 from ampscope.hooks.oprow import OpRows, PendingOp, Row
 from ampscope.hooks.tensorfacts import Limits
@@ -32,6 +33,7 @@ class Census(OpMode):
         """Tensor elements read."""
         self._ops = OpRows(view, self.limits)
         self._shadows = Shadows(self.limits)
+        self._absorption = Absorption()
         self._rows: list[Row] = []
 
     def start(self) -> bool:
@@ -62,6 +64,7 @@ class Census(OpMode):
         op = self._ops.begin(func, args, kwargs)
         if op is not None and self._ops.reader.read_values:
             self._shadows.before(op)
+            self._absorption.before(op)
         return op
 
     def after(self, op: PendingOp, out: Any, seconds: float) -> None:
@@ -70,6 +73,7 @@ class Census(OpMode):
             return
         if self._ops.reader.read_values:
             self._shadows.after(op, out)
+            self._absorption.after(op, out)
         self._rows.append(row)
 
     def raised(self, op: PendingOp, error: BaseException) -> None:

@@ -47,6 +47,8 @@ class PendingOp:
     made_node: bool
     extra: Any = None
     """For the collector that owns the row."""
+    start: list[torch.Tensor] | None = None
+    """For Absorption: what the op starts from."""
     outputs: list[TensorFacts] = field(default_factory=list)
     side: list[TensorFacts] = field(default_factory=list)
     """Arguments that were written and are not among the results: running statistics."""
