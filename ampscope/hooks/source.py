@@ -70,7 +70,9 @@ def _kind(name: str, frame: FrameType) -> int:
     if name in ("<string>", "<stdin>"):
         # `python -c` and stdin scripts, but also code that dataclasses and namedtuple generate.
         return _USER if frame.f_globals.get("__name__") == "__main__" else _NEVER
-    if name.startswith((_TORCH, _OURS, "<frozen ", "<eval_with_key>", "<@")):
+    if "inductor_ops" in frame.f_globals and "AsyncCompile" in frame.f_globals:
+        kind = _NEVER  # code that Inductor wrote
+    elif name.startswith((_TORCH, _OURS, "<frozen ", "<eval_with_key>", "<@")):
         kind = _NEVER
     elif f"{os.sep}site-packages{os.sep}" in name or f"{os.sep}dist-packages{os.sep}" in name:
         kind = _LIBRARY
