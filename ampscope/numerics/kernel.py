@@ -38,6 +38,24 @@ _NONE = tl.constexpr(2**63 - 1)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _take_apart(x: tl.tensor, WIDE: tl.constexpr) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    if WIDE:
+        bits = x.to(tl.int64, bitcast=True)
+        mag = bits & _MAG64
+        index = tl.minimum(tl.maximum((mag >> 52) - _REBASE, 0), 255).to(tl.int32)
+    else:
+        if x.dtype == tl.bfloat16:
+            # By bits: a conversion instruction may flush subnormals (Triton's interpreter gets them wrong).
+            x = (x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
+        else:
+            x = x.to(tl.float32)
+        bits = x.to(tl.int32, bitcast=True)
+        mag = bits & _MAG32
+        index = mag >> 23
+    return x, bits, mag, index
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _add(
     ptr: tl.tensor,
     n: tl.tensor,
@@ -67,24 +85,9 @@ def _add(
         at = start + tl.arange(0, BLOCK).to(tl.int64)
         inside = at < n
         x = tl.load(ptr + at, mask=inside, other=0.0)
-        if WIDE:
-            bits = x.to(tl.int64, bitcast=True)
-            mag = bits & _MAG64
-            inf = _INF64
-            large = mag >= _BIG64
-            index = tl.minimum(tl.maximum((mag >> 52) - _REBASE, 0), 255).to(tl.int32)
-        else:
-            if x.dtype == tl.bfloat16:
-                # By bits: a conversion instruction may flush subnormals (Triton's interpreter gets them wrong).
-                bits = x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16
-                x = bits.to(tl.float32, bitcast=True)
-            else:
-                x = x.to(tl.float32)
-            bits = x.to(tl.int32, bitcast=True)
-            mag = bits & _MAG32
-            inf = _INF32
-            large = mag >= _BIG32
-            index = mag >> 23
+        x, bits, mag, index = _take_apart(x, WIDE)
+        inf = _INF64 if WIDE else _INF32
+        large = mag >= (_BIG64 if WIDE else _BIG32)
         counts += tl.histogram(index, 256).to(tl.int64)
         finite = mag < inf
         zeros += ((mag == 0) & inside).to(tl.int32)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from ampscope.numerics.histogram import ExponentHistogram
@@ -38,6 +39,15 @@ def _check(found: ExponentHistogram, values: NDArray[np.float64]) -> None:
     assert found.sumabs == pytest.approx(total, rel=1e-13, abs=0)
     assert found.sum == pytest.approx(signed, rel=1e-13, abs=min(1e-13 * total + 1e-300, 1e300), nan_ok=True)
     assert found.sumsq == pytest.approx(squares, rel=1e-13, abs=1e-300)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    """Chunks are small: a second thread only waits for cores that other test processes use."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
