@@ -63,6 +63,7 @@ class Backward(Collector):
             for root, one in zip(roots, states, strict=True):
                 self._read_loss(root, one, scales, row)
         session.in_backward += 1
+        session.mark("backward", True)
         session.backward_scaled = state.scaled
         return row, is_grad, create_graph, time.perf_counter()
 
@@ -91,6 +92,7 @@ class Backward(Collector):
         row, is_grad, create_graph, began = token
         session = self.session
         session.in_backward -= 1
+        session.mark("backward", False)
         segment = session.segment
         session.last_backward_end = time.perf_counter()
         segment.spent["backward"] += session.last_backward_end - began

@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import _C
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ampscope.hooks.process_state import capturing
 from ampscope.hooks.quiet import is_quiet
 from ampscope.hooks.yielding import profiler_runs, yield_to_profiler
 
@@ -61,7 +61,7 @@ class OpMode(TorchDispatchMode):
         """Go to the bottom of this thread's mode stack. False, and nothing done, where that would show: while
         the user profiles (each op would appear twice), traces, or captures a CUDA graph. If the user starts a
         profiler later, the mode leaves by itself."""
-        if self.active or profiler_runs() or _C._get_tracing_state() or _capturing():
+        if self.active or profiler_runs() or _C._get_tracing_state() or capturing():
             return False
         if not hasattr(TorchDispatchMode, "ignore_compile_internals") and _compiled_anything():
             return False
@@ -158,10 +158,6 @@ def _hide_from_dynamo() -> None:
 
 def _compiled_anything() -> bool:
     return "torch._dynamo" in sys.modules
-
-
-def _capturing() -> bool:
-    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def _after_fork() -> None:

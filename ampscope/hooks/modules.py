@@ -16,9 +16,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ampscope.hooks.clock import Segment
 from ampscope.hooks.collector import Collector, dtype_name
+from ampscope.hooks.process_state import autocast_dtype
 from ampscope.hooks.quiet import is_quiet
 from ampscope.hooks.sentinel import float32_sum
-from ampscope.hooks.session import autocast_dtype
 from ampscope.hooks.tracebacks import has_foreign_hook
 
 ROOT_SENTINELS = 8
@@ -151,12 +151,16 @@ class Modules(Collector):
         kind, dtype = autocast_dtype(device)
         segment = session.segment
         segment.autocast_device, segment.autocast_dtype = kind, dtype
+        if device is not None:
+            session.device_seen(device)
+        session.mark("forward", True)
 
     def _root_exit_(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         session = self.session
         if not torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1:
             return
         segment = session.segment
+        session.mark("forward", False)
         if self._root_began:
             segment.spent["forward"] += time.perf_counter() - self._root_began
             self._root_began = 0.0

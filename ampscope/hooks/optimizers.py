@@ -118,6 +118,7 @@ class Optimizers(Collector):
             self.describe(optimizer, name)
             for listener in self._before:
                 listener(optimizer, name)
+        session.mark("optimizer", True)
         self._step_began = time.perf_counter()
         if session.last_backward_end:
             session.segment.spent["unscale"] += max(0.0, self._step_began - session.last_backward_end)
@@ -133,6 +134,7 @@ class Optimizers(Collector):
         session.in_optimizer = len(self._stack)
         if self._stack or outermost != name:
             return
+        session.mark("optimizer", False)
         session.segment.spent["optimizer"] += time.perf_counter() - self._step_began
         self.stepped = True
         if session.segment.level != "pulse":

@@ -6,7 +6,6 @@ One session at a time; nothing is written before the process shows that it train
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 import time
@@ -20,14 +19,17 @@ import torch
 
 from ampscope.hooks.budget import Budget
 from ampscope.hooks.clock import Row, Segment, StepClock
-from ampscope.hooks.collector import Collector, dtype_name, shortened
+from ampscope.hooks.collector import Collector, shortened
 from ampscope.hooks.deferred import DeferredScalars
+from ampscope.hooks.device_timing import DeviceTimeline
 from ampscope.hooks.exceptions import Exceptions
 from ampscope.hooks.names import ModelNames, Ordinals
+from ampscope.hooks.process_state import autocast_dtype, capturing
 from ampscope.hooks.quiet import quiet
 from ampscope.hooks.settings import Settings
 from ampscope.hooks.sink import Sink
 from ampscope.hooks.source import Place, user_place
+from ampscope.hooks.step_row import step_columns
 
 
 class DeviceReads(Protocol):
@@ -82,6 +84,8 @@ class Session:
         """Whether the roots of the backward that runs now carry the loss scale."""
         self.nested_s: float | None = None
         """Seconds that collectors called by the running collector have taken; None outside of any."""
+        self.timeline: DeviceTimeline | None = None
+        """Device events of the phases; there once a model runs on a device that has them."""
         self.failed: BaseException | None = None
         """The exception that escaped from the script."""
         self.closed = False
@@ -232,6 +236,16 @@ class Session:
         self.hold = False
         self._flush_ended(wait=False)
 
+    def device_seen(self, device: str) -> None:
+        """A root module runs on this device type: time it by events where there are some."""
+        if device == "cuda" and self.timeline is None:
+            self.timeline = DeviceTimeline()
+
+    def mark(self, phase: str, begins: bool) -> None:
+        """A phase begins or ends on the device."""
+        if self.timeline is not None and not capturing():
+            (self.timeline.begin if begins else self.timeline.end)(phase)
+
     def trains(self) -> None:
         """The process ran a backward or an optimizer step: from now on it writes."""
         if not self.sink.active:
@@ -264,7 +278,11 @@ class Session:
             tell(segment)
         now = time.perf_counter()
         if outcome != "ended":
-            self._emit_step(segment, outcome, now)
+            segment.step_row = self.emit("steps", **step_columns(segment, outcome, now, self.clock.start))
+        if self.timeline is not None and segment.step_row is not None:
+            reads = self.timeline.close_segment(segment.step_row)
+            if reads is not None:
+                segment.reads.append(reads)
         self.budget.charge(segment.level, segment.own_s)
         step, opt_step = self.clock.assign(segment, optimizer)
         stamp: Row = {
@@ -292,36 +310,6 @@ class Session:
             for reads in first.reads:
                 reads.deliver()
             self.sink.push(self._ended.popleft().rows)
-
-    def _emit_step(self, segment: Segment, outcome: str, now: float) -> None:
-        losses = segment.losses
-        spent = segment.spent
-        segment.step_row = self.emit(
-            "steps",
-            phase="other",
-            micro=segment.micro,
-            outcome=outcome,
-            skipped=outcome == "skipped",
-            t_start=segment.began - self.clock.start,
-            duration_s=now - segment.began,
-            data_s=spent["data"],
-            forward_s=spent["forward"],
-            backward_s=spent["backward"],
-            unscale_s=spent["unscale"],
-            optimizer_s=spent["optimizer"],
-            loss=sum(losses) / len(losses) if losses else None,
-            loss_dtype=segment.loss_dtype,
-            n_backward=segment.micro,
-            root_sum=segment.root_sum,
-            lr=segment.lr,
-            scale=segment.scale,
-            autocast_dtype=segment.autocast_dtype,
-            autocast_device=segment.autocast_device,
-            level=segment.level,
-            host_rss=_resident_bytes() if segment.level != "pulse" else None,
-            device_allocated=_device_allocated(),
-            own_s=segment.own_s,
-        )
 
     # -- the view that the census has ------------------------------------------------------------------------
 
@@ -362,31 +350,3 @@ class Session:
 
     def quiet(self) -> Any:
         return quiet()
-
-
-def autocast_dtype(device: str | None = None) -> tuple[str | None, str | None]:
-    """(device type, dtype) of the autocast in force on this thread, for `device` or the first that is on."""
-    if not torch._C._is_any_autocast_enabled():
-        return None, None
-    for kind in (device,) if device is not None else ("cuda", "cpu"):
-        try:
-            if torch.is_autocast_enabled(kind):
-                return kind, dtype_name(torch.get_autocast_dtype(kind))
-        except RuntimeError:
-            # A device type without autocast, such as meta.
-            continue
-    return None, None
-
-
-def _resident_bytes() -> int | None:
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _device_allocated() -> int | None:
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return None
-    return torch.cuda.memory_allocated()
