@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
-from ampscope.numerics.layout import squeeze_strides
+from ampscope.numerics.layout import pieces, squeeze_strides
+
+PIECE = 1 << 22
+"""Elements copied at a time where a copy is needed."""
 
 _NARROWEST = 2
 """aminmax has no kernel below two bytes per element."""
@@ -50,27 +53,45 @@ def value_range(tensor: torch.Tensor) -> ValueRange | None:
     times = 1
     if not x.is_contiguous():
         x, times = squeeze_strides(x)
+    copies = x.element_size() < _NARROWEST or not x.is_contiguous()
+    found = merged([_range(part) for part in pieces(x, PIECE)]) if copies else _range(x)
+    return found if times == 1 or found is None else _repeated(found, times)
+
+
+def _range(x: torch.Tensor) -> ValueRange:
     if x.element_size() < _NARROWEST:
         x = x.to(torch.float32)
     low, high = _extremes(x)
     if not (math.isfinite(low) and math.isfinite(high)):
-        return _with_nonfinite(x, times)
+        found = merged([_with_nonfinite(part) for part in pieces(x, PIECE)])
+        assert found is not None
+        return found
     zeros = x.numel() - int(torch.count_nonzero(x)) if low <= 0.0 <= high else 0
-    return ValueRange(x.numel() * times, 0, 0, 0, zeros * times, max(high, -low), low)
+    return ValueRange(x.numel(), 0, 0, 0, zeros, max(high, -low), low)
 
 
-def _with_nonfinite(x: torch.Tensor, times: int) -> ValueRange:
+def _with_nonfinite(x: torch.Tensor) -> ValueRange:
     finite = x[torch.isfinite(x)]
     n = finite.numel()
+    lost = x.numel() - n
     nan = int(torch.count_nonzero(torch.isnan(x)))
     posinf = int(torch.count_nonzero(x == math.inf))
-    lost = x.numel() - n
     if n == 0:
-        return ValueRange(lost * times, lost * times, nan * times, posinf * times, 0, None, None)
+        return ValueRange(x.numel(), lost, nan, posinf, 0, None, None)
     low, high = _extremes(finite)
     zeros = n - int(torch.count_nonzero(finite))
+    return ValueRange(x.numel(), lost, nan, posinf, zeros, max(high, -low), low)
+
+
+def _repeated(r: ValueRange, times: int) -> ValueRange:
     return ValueRange(
-        x.numel() * times, lost * times, nan * times, posinf * times, zeros * times, max(high, -low), low
+        times * r.numel,
+        times * r.nonfinite,
+        times * r.nan,
+        times * r.posinf,
+        times * r.zeros,
+        r.amax,
+        r.amin,
     )
 
 

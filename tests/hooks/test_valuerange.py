@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ampscope.hooks import valuerange
 from ampscope.hooks.valuerange import RangeCache, ValueRange, merged, value_range
 
 INF, NAN = math.inf, math.nan
@@ -42,6 +43,16 @@ def test_strides_of_every_kind() -> None:
     x = torch.randn(6, 4, 5)
     x[0, 1, 2] = NAN
     for view in (x, x.permute(2, 0, 1), x[:, ::2], x[1], x[:, :, 1:2].expand(6, 4, 9), x[0, 0, 0]):
+        assert value_range(view) == oracle(view)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e5m2])
+def test_large_tensors_are_read_in_pieces(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(valuerange, "PIECE", 7)
+    x = torch.randn(6, 4, 5)
+    x[0, 1, 2], x[5, 3, 4], x[2, 2, 2] = NAN, INF, 0.0
+    x = x.to(dtype)
+    for view in (x, x.permute(2, 0, 1), x[:, ::2], x[:2, :, ::3], x[:, :, :1].expand(6, 4, 3)):
         assert value_range(view) == oracle(view)
 
 
