@@ -52,13 +52,15 @@ class RowKey:
 
 def flat_parts(tensor: torch.Tensor) -> tuple[Width, int, list[torch.Tensor]]:
     """(width, times, views): strided views that hold the elements of `tensor` once, `times` for each."""
-    views, times, width = [], 1, W32
-    for part in dense_parts(tensor):
+    parts = dense_parts(tensor)
+    width = W32
+    for part in parts:
         if part.dtype not in BYTE_DTYPES:
             width = width_of(part.dtype)
-        view, times = squeeze_strides(part)
-        views.append(view)
-    return width, times, views
+    squeezed = [squeeze_strides(part) for part in parts]
+    if len({times for _, times in squeezed}) > 1:
+        return width, 1, list(parts)
+    return width, squeezed[0][1] if squeezed else 1, [view for view, _ in squeezed]
 
 
 def elements(views: list[torch.Tensor]) -> int:

@@ -36,7 +36,7 @@ def exponent_histogram(tensor: torch.Tensor) -> ExponentHistogram:
 
     Error of sumsq and sumabs (relative) and of sum (relative to sumabs): below numel * 2^-53 at worst
     (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), a few 2^-53 in practice.
-    Raises ValueError for tensors without data (meta).
+    Raises ValueError for tensors without data (meta, fake) and for dtypes that are not numbers (bits8).
     """
     if tensor.device.type in ("cpu", "meta", "mps"):
         return tally(tensor).freeze(dtype_name(tensor.dtype))

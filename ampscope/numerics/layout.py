@@ -18,11 +18,14 @@ def dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
     Sparse tensors give their stored values (uncoalesced COO: coalesced first, for the value of an element is
     the sum of its duplicates; implicit zeros are not elements). Complex gives real and imaginary parts; a
-    conjugate bit becomes a negative bit on the imaginary one. Raises ValueError for tensors without data.
+    conjugate bit becomes a negative bit on the imaginary one; nested tensors give their components. Raises
+    ValueError for tensors without data (meta, fake).
     """
-    if tensor.is_meta:
-        raise ValueError("a meta tensor has no values to read.")
+    if tensor.is_meta or getattr(tensor, "fake_mode", None) is not None:
+        raise ValueError("a meta or fake tensor has no values to read.")
     x = tensor.detach()
+    if x.is_nested and x.layout is torch.strided:
+        return tuple(part for component in x.unbind() for part in dense_parts(component))
     if x.is_quantized:
         x = x.dequantize()
     if x.layout is torch.sparse_coo:

@@ -41,7 +41,7 @@ class RangeSummary:
 def range_summary(tensor: torch.Tensor) -> RangeSummary:
     """Range and counts of every element of `tensor`, exact; a third of the cost of `exponent_histogram`.
 
-    Takes what `exponent_histogram` takes and treats it alike. Raises ValueError without data (meta).
+    Takes what `exponent_histogram` takes and treats it alike. Raises ValueError as it does.
     """
     total = RangeSummary()
     for part in dense_parts(tensor):

@@ -22,6 +22,9 @@ CHUNK = 131072
 NARROW = frozenset((torch.float32, torch.float16, torch.bfloat16, torch.int16))
 """dtypes that float32 holds exactly."""
 
+WIDE = frozenset((torch.float64, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64))
+"""dtypes that are read through float64."""
+
 _CACHED_SIZES = 256
 
 
@@ -60,7 +63,11 @@ W64 = Width(64, torch.float64, 52, 1023 - 127)
 
 def width_of(dtype: torch.dtype) -> Width:
     """float32 where it holds the dtype exactly, else float64 (integers beyond 2^53 round there)."""
-    return W32 if dtype in NARROW else W64
+    if dtype in NARROW:
+        return W32
+    if dtype in WIDE:
+        return W64
+    raise ValueError(f"values of {dtype} cannot be read as numbers.")
 
 
 class Views:

@@ -44,6 +44,17 @@ def test_multiplicity_multiplies_counters_and_sums() -> None:
     assert decode(row.numpy(), RowKey(None, "float32", 3, times, width)) == exponent_histogram(x)
 
 
+def test_parts_of_unequal_multiplicity_are_read_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = (torch.ones(3, 1).expand(3, 4), torch.zeros(5))
+    monkeypatch.setattr("ampscope.numerics.device.dense_parts", lambda _: parts)
+    width, times, views = flat_parts(torch.empty(0))
+    assert (times, elements(views)) == (1, 17)
+    row = blank_rows(torch.device("cpu"), 1)[0]
+    add_views(row, views, width)
+    h = decode(row.numpy(), RowKey(None, "float32", 17, times, width))
+    assert (h.sum, h.zeros) == (12.0, 5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_ambient_state_does_not_matter(dtype: torch.dtype) -> None:
     x = torch.tensor([3.0, -1e-3, 0.0, 1e30], dtype=dtype)

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ampscope.numerics.histogram import ExponentHistogram, exponent_histogram
 from ampscope.numerics.scratch import CHUNK
@@ -158,9 +159,37 @@ def test_more_than_2_24_elements_count_exactly() -> None:
     assert (dense.counts[107], dense.sum) == (n, n * 2.0**-20)
 
 
-def test_meta_tensor_is_refused() -> None:
-    with pytest.raises(ValueError, match="meta tensor has no values"):
+def test_tensors_without_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="meta or fake tensor has no values"):
         exponent_histogram(torch.empty(3, device="meta"))
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    with pytest.raises(ValueError, match="meta or fake tensor has no values"):
+        exponent_histogram(fake)
+    with pytest.raises(ValueError, match="cannot be read as numbers"):
+        exponent_histogram(torch.empty(3, dtype=torch.bits8))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_give_their_components(check: Check, layout: torch.layout) -> None:
+    nested = torch.nested.nested_tensor([torch.full((2, 3), 2.0), torch.zeros(4, 3)], layout=layout)
+    check(exponent_histogram(nested), np.array([2.0] * 6 + [0.0] * 12))
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+def test_complex_half(check: Check) -> None:
+    z = torch.complex(torch.ones(3).half(), torch.full((3,), -2.0).half())
+    check(exponent_histogram(z.conj()), np.array([1.0, 2.0] * 3))
+
+
+def test_deterministic_algorithms_are_no_obstacle() -> None:
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert exponent_histogram(torch.ones(CHUNK + 1)).counts[127] == CHUNK + 1
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def test_independent_of_ambient_torch_state(check: Check) -> None:

@@ -56,5 +56,5 @@ def test_sparse_and_quantised_and_mkldnn() -> None:
     assert dense_parts(coo)[0].tolist() == [1, 1, 1]
     if torch.backends.mkldnn.is_available():
         assert dense_parts(torch.eye(2).to_mkldnn())[0].tolist() == [[1, 0], [0, 1]]
-    with pytest.raises(ValueError, match="meta tensor"):
+    with pytest.raises(ValueError, match="meta or fake tensor"):
         dense_parts(torch.empty(2, device="meta"))
