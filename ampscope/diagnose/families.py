@@ -7,8 +7,8 @@ from ampscope.diagnose.symptoms import BAD_LOSS, BAD_WEIGHTS, CRASH, SCALE_FALL,
 UNDERFLOW = ("AMP301", "AMP305", "AMP504", "AMP506")
 """What follows when gradients reach the optimizer too small."""
 
-SKIPPING = ("AMP121", "AMP201", "AMP204", "AMP112", SKIPS, SCALE_FALL)
-"""What follows when gradients overflow at every scale."""
+SKIPPING = ("AMP121", "AMP201", "AMP204", "AMP301", "AMP112", SKIPS, SCALE_FALL)
+"""What follows when gradients overflow at every scale: at the low scale that is left, others underflow."""
 
 FORWARD_OVERFLOW = (
     "AMP302", "AMP303", "AMP401", "AMP402", "AMP403", "AMP404", "AMP408", "AMP409", "AMP410", "AMP413",

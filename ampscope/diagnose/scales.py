@@ -104,7 +104,8 @@ class ScalePath:
         return out
 
 
-_COLUMNS = ("step", "segment", "opt", "scale", "scale_after", "found_inf")
+_SHARED = ("scale", "scale_after", "growth_tracker")
+_COLUMNS = ("step", "segment", "opt", "found_inf", *_SHARED)
 
 
 def paths_of(frame: pd.DataFrame) -> tuple[ScalePath, ...]:
@@ -133,19 +134,23 @@ def paths_of(frame: pd.DataFrame) -> tuple[ScalePath, ...]:
 
 
 def _updates(rows: pd.DataFrame) -> Iterator[Update]:
-    """One update per group of rows that end in one `scale_after`: a scaler may step several optimizers."""
+    """One update per group of rows that one update() closed: a scaler may step several optimizers before it."""
     pending: list[dict[str, Any]] = []
     for values in zip(*(rows[c].tolist() for c in _COLUMNS), strict=True):
         row = dict(zip(_COLUMNS, values, strict=True))
-        if pending and (row["scale"] != pending[-1]["scale"] or row["opt"] in {p["opt"] for p in pending}):
+        if pending and not _same_update(pending, row):
             yield _update(pending)
             pending = []
         pending.append(row)
-        if pd.notna(row["scale_after"]):
-            yield _update(pending)
-            pending = []
     if pending:
         yield _update(pending)
+
+
+def _same_update(pending: list[dict[str, Any]], row: dict[str, Any]) -> bool:
+    """Each optimizer once, and what update() left behind is the same on all of its rows."""
+    last = pending[-1]
+    same = all(row[c] == last[c] or (pd.isna(row[c]) and pd.isna(last[c])) for c in _SHARED)
+    return same and row["opt"] not in {p["opt"] for p in pending}
 
 
 def _update(rows: list[dict[str, Any]]) -> Update:

@@ -210,7 +210,10 @@ class Signals:
         """What fp16 gradients lost to underflow in every sampled step; observed where an op was recomputed in
         float32, else estimated from histograms. Empty when no fp16 gradient was sampled."""
         observed = from_ops(self.frame(UNDERFLOW))
-        return observed or from_tensors(self.tensors("activation_grad", "grad"))
+        seen = {(x.rank, x.proc, x.segment) for x in observed}
+        estimated = from_tensors(self.tensors("activation_grad", "grad"))
+        both = [*observed, *(x for x in estimated if (x.rank, x.proc, x.segment) not in seen)]
+        return tuple(sorted(both, key=lambda x: (x.rank, x.proc, x.segment)))
 
     # -- facts ---------------------------------------------------------------------------------------
 

@@ -70,10 +70,14 @@ class Sample:
     basis: Basis
 
     @property
+    def elements(self) -> float:
+        """fp16 gradient elements of the step that are not zero in float32."""
+        return sum(x.elements for x in self.losses)
+
+    @property
     def share(self) -> float:
-        """Flushed share of all fp16 gradient elements of the step."""
-        elements = sum(x.elements for x in self.losses)
-        return sum(x.flushed for x in self.losses) / elements if elements else 0.0
+        """Flushed share of them."""
+        return sum(x.flushed for x in self.losses) / self.elements if self.elements else 0.0
 
     @property
     def worst(self) -> Loss | None:
@@ -182,9 +186,14 @@ def flushed_tail(hist_lo: int, counts: Sequence[int] | NDArray[np.int64]) -> flo
 
 def typical(samples: Sequence[Sample], scale: float | None) -> Sample | None:
     """The sample with the median share among those taken within a factor of two of `scale` (all, without one;
-    the last one, where none was): early steps at another scale and the end of training do not decide."""
+    the last one, where none was): early steps at another scale and the end of training do not decide.
+
+    Observed samples go before estimated ones, which cannot judge tensors that are all zero.
+    """
     near = [x for x in samples if scale is None or x.scale is None or scale / 2 <= x.scale <= scale * 2]
-    ordered = sorted(near or samples[-1:], key=lambda x: (x.share, x.rank, x.segment))
+    observed = [x for x in near if x.basis == "observed"]
+    chosen = observed or [x for x in near if x.elements] or list(samples[-1:])
+    ordered = sorted(chosen, key=lambda x: (x.share, x.rank, x.segment))
     return ordered[(len(ordered) - 1) // 2] if ordered else None
 
 

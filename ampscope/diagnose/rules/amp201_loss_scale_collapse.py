@@ -40,7 +40,7 @@ from ampscope.diagnose.text import count, pow2
     "loss-scale-collapse",
     "critical",
     needs=("scaler",),
-    explains=("AMP121", "AMP112", SKIPS, SCALE_FALL, *RUINED),
+    explains=("AMP121", "AMP112", "AMP301", SKIPS, SCALE_FALL, *RUINED),
     depth=SYMPTOM,
 )
 def loss_scale_collapse(rule: Rule, s: Signals) -> Found:

@@ -60,6 +60,10 @@ def _judge(rule: Rule, s: Signals, path: ScalePath) -> Found:
     if sample is None or (sample.headroom is not None and sample.headroom < policy.starved_headroom_binades):
         return
     better = scale_for(sample, policy.scale_slack_binades, policy.largest_advised_scale)
+    overflowed = [u.scale for u in path.skips]
+    if overflowed:
+        # A scale that was tried and overflowed is no advice: what overflows there is the cause then.
+        better = min(better, min(overflowed) / 2)
     if better <= path.final_scale:
         return
     init = s.first_call("scaler.init", path.scaler)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.diagnose.judging import classifier, half, judge, labelled, line_of, only, serious
+
+
+def wrong_device() -> None:
+    warnings.simplefilter("ignore")
+    model = classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(3):
+        x, y = labelled()
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+
+
+def worker_thread(enter_inside: bool) -> None:
+    model = classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(3):
+        x, y = labelled()
+        out: list[torch.Tensor] = []
+
+        def work(x: torch.Tensor = x, out: list[torch.Tensor] = out) -> None:
+            if enter_inside:
+                with half(torch.bfloat16):
+                    out.append(model(x))
+            else:
+                out.append(model(x))
+
+        optimizer.zero_grad()
+        with half(torch.bfloat16):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+        F.cross_entropy(out[0].float(), y).backward()
+        optimizer.step()
+
+
+def too_early() -> None:
+    model = classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        with half(torch.bfloat16):
+            x, y = labelled()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def inside_forward() -> None:
+    class Inner(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = classifier()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with half(torch.bfloat16):
+                out: torch.Tensor = self.net(x)
+            return out.float()
+
+    model = Inner()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(3):
+        x, y = labelled()
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def only_evaluation() -> None:
+    model = classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(3):
+        x, y = labelled()
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        with torch.no_grad(), half(torch.bfloat16):
+            model(x)
+
+
+def test_context_for_another_device(tmp_path: Path) -> None:
+    found = judge(tmp_path, wrong_device)
+    finding = only(found, "AMP120")
+    assert finding.where.line == line_of(wrong_device, "torch.autocast(")
+    assert "cuda" in finding.claim
+
+
+def test_context_that_ends_before_the_forward(tmp_path: Path) -> None:
+    found = judge(tmp_path, too_early)
+    assert serious(found) == ["AMP120"]
+    assert only(found, "AMP120").where.line == line_of(too_early, "half(")
+
+
+@pytest.mark.parametrize("train", [inside_forward, only_evaluation, lambda: worker_thread(enter_inside=True)])
+def test_silent_where_autocast_reaches_the_work(tmp_path: Path, train: object) -> None:
+    assert callable(train)
+    assert serious(judge(tmp_path, train)) == []
