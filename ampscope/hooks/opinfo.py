@@ -111,7 +111,7 @@ _cache: dict[Any, OpInfo] = {}
 
 
 def op_info(func: Any) -> OpInfo:
-    """Facts about an OpOverload; about a higher-order operator, its name."""
+    """Facts about an OpOverload."""
     info = _cache.get(func)
     if info is None:
         info = _cache[func] = _read(func)
@@ -119,9 +119,7 @@ def op_info(func: Any) -> OpInfo:
 
 
 def _read(func: Any) -> OpInfo:
-    schema = getattr(func, "_schema", None)
-    if schema is None:
-        return OpInfo(f"higher_order::{func.name()}", (), (), True, False, False, False, False, False, ())
+    schema = func._schema
     name = schema.name
     writes: list[int] = []
     keywords: list[str] = []

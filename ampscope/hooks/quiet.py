@@ -15,6 +15,7 @@ from torch._ops import _len_torch_dispatch_stack_pre_dispatch
 from torch.utils._python_dispatch import _disable_current_modes
 
 _functorch = _C._functorch
+_set_tracing_state: Callable[[Any], None] = _C._set_tracing_state  # type: ignore[attr-defined]
 _pre_dispatch_modes: Callable[[], int] = _len_torch_dispatch_stack_pre_dispatch
 _PLAIN_DISPATCH = _C._disabled_torch_dispatch_impl
 
@@ -32,8 +33,8 @@ class Quiet:
 
     Inside: no gradient recording, autocast off for every device type, no dispatch mode, no torch function
     mode or subclass (so no default device from `with torch.device(...)`), no functorch transform, nothing
-    added to a profile that the user records. The default dtype cannot be switched per thread: give every new
-    tensor an explicit dtype and device.
+    added to a profile or a jit trace that the user records. The default dtype cannot be switched per thread:
+    give every new tensor an explicit dtype and device.
     """
 
     __slots__ = ()
@@ -65,6 +66,10 @@ def _enter(undo: list[Any]) -> None:
     for guard in (_C.DisableTorchFunction(), _C._DisableAutocast()):
         guard.__enter__()
         undo.append(guard)
+    tracing = _C._get_tracing_state()
+    if tracing is not None:
+        _set_tracing_state(None)
+        undo.append(tracing)
     if _functorch.peek_interpreter_stack() is not None:
         transform: Any = _C._DisableFuncTorch()
         transform.__enter__()
@@ -92,6 +97,8 @@ def _leave(undo: list[Any]) -> None:
             _C._autograd._enable_record_function(True)
         elif hasattr(item, "__torch_dispatch__"):
             _C._push_on_torch_dispatch_stack(item)
+        elif isinstance(item, _C.TracingState):
+            _set_tracing_state(item)
         else:
             item.__exit__(None, None, None)
 

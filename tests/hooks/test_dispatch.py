@@ -159,6 +159,21 @@ def test_higher_order_operators_run() -> None:
     assert mode.failure is None
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace` is deprecated")
+def test_jit_tracing_and_traced_code_work() -> None:
+    mode = Recorder()
+    mode.enter_stack()
+    try:
+        traced = torch.jit.trace(lambda x: x * 2 + 1, (torch.ones(3),))
+        found = traced(torch.ones(3))
+    finally:
+        mode.leave_stack()
+    assert found.tolist() == [3.0, 3.0, 3.0]
+    assert mode.failure is None
+    kinds = [node.kind() for node in traced.graph.nodes() if node.kind() != "prim::Constant"]
+    assert kinds == ["aten::mul", "aten::add"]
+
+
 def test_not_while_the_user_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KINETO_LOG_LEVEL", "99")
     mode = Recorder()

@@ -52,9 +52,3 @@ def test_name_without_overload_and_order_of_arguments() -> None:
     assert info.name == "aten::clamp"
     assert info.order == ("self", "min", "max")
     assert op_info(aten.clamp.default) is info
-
-
-def test_higher_order_operators_have_a_name_only() -> None:
-    info = op_info(torch.ops.higher_order.cond)
-    assert info.name == "higher_order::cond"
-    assert not info.mutates

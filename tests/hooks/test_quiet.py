@@ -103,6 +103,19 @@ def test_nothing_is_added_to_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "aten::cumsum" not in names
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace` is deprecated")
+def test_nothing_is_added_to_a_jit_trace() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        with quiet():
+            assert float(x.cos().sum()) < 3.0
+            x.neg_().neg_()
+        return x * 2
+
+    traced = torch.jit.trace(f, (torch.ones(3),))
+    kinds = {node.kind() for node in traced.graph.nodes()}
+    assert kinds == {"prim::Constant", "aten::mul"}
+
+
 class Hostile(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
