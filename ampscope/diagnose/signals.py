@@ -172,9 +172,14 @@ class Signals:
         return dict(zip(held["name"].astype(str), held["owner"].astype(str), strict=True))
 
     @cached_property
+    def stream_windows(self) -> tuple[tuple[Window, ...], ...]:
+        """The windows of all optimizers, one tuple per stream."""
+        return tuple(tuple(windows_of(stream, self.owners)) for stream in self.streams)
+
+    @cached_property
     def windows(self) -> tuple[Window, ...]:
         """The windows of all optimizers of all streams."""
-        return tuple(w for stream in self.streams for w in windows_of(stream, self.owners))
+        return tuple(w for windows in self.stream_windows for w in windows)
 
     @cached_property
     def hand_unscaled(self) -> frozenset[str]:

@@ -32,6 +32,7 @@ from ampscope.diagnose.places import steps_of
 from ampscope.diagnose.rule import Found, Rule, rule
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.text import count
+from ampscope.diagnose.windows import Window
 
 _NO_CHECKS = "No inf checks were recorded"
 _NO_GRAPH = "does not require grad"
@@ -46,29 +47,28 @@ _NO_GRAPH = "does not require grad"
 )
 def no_gradient_reaches_optimizer(rule: Rule, s: Signals) -> Found:
     """A step that found no gradient at all, or a backward with no graph behind it."""
-    for stream in s.streams:
+    for stream, windows in zip(s.streams, s.stream_windows, strict=True):
         cut = next((c for c in of_kind(stream, "backward") if _NO_GRAPH in (c.message or "")), None)
         if cut is not None:
             yield _finding(
                 rule, s, cut, [cut], "backward has no graph to follow: the loss is detached from the model"
             )
             continue
-        for opt, steps in _starved(s, stream).items():
+        for opt, steps in _starved(s, stream, windows).items():
             yield _diagnose(rule, s, stream, opt, steps)
 
 
-def _starved(s: Signals, stream: tuple[Call, ...]) -> dict[str, list[Call]]:
+def _starved(s: Signals, stream: tuple[Call, ...], windows: tuple[Window, ...]) -> dict[str, list[Call]]:
     """Per optimizer its steps, if none of them had a gradient."""
     starved: dict[str, list[Call]] = {}
-    own = [w for w in s.windows if w.step is not None and w.step in stream]
-    for opt in dict.fromkeys(w.opt for w in own):
-        windows = [w for w in own if w.opt == opt]
-        steps = [w.step for w in windows if w.step is not None]
+    for opt in dict.fromkeys(w.opt for w in windows):
+        own = [w for w in windows if w.opt == opt and w.step is not None]
+        steps = [w.step for w in own if w.step is not None]
         complained = any(_NO_CHECKS in (c.message or "") for c in steps)
-        fed = any(w.of_kind("backward") for w in windows)
+        fed = any(w.of_kind("backward") for w in own)
         rows = s.params[s.params["owner"].eq(opt)]
         silent = len(rows) > 0 and not rows["got_grad"].fillna(True).astype(bool).any()
-        if (complained and not fed) or (silent and not fed and len(windows) >= s.policy.starved_steps):
+        if not fed and (complained or (silent and len(own) >= s.policy.starved_steps)):
             starved[opt] = steps
     # update() raises the same where unscale_ found nothing to check and no step came.
     for c in of_kind(stream, "scaler.update"):
