@@ -58,7 +58,10 @@ class Mark:
 def load_cases() -> list[Case]:
     """Every script: the faults, their repaired twins and the healthy controls, in file order."""
     cases = []
-    for entry in json.loads((CASES / "cases.json").read_text()):
+    for entry in [
+        *json.loads((CASES / "cases.json").read_text()),
+        *json.loads((CASES / "more.json").read_text()),
+    ]:
         cases.append(Case(entry["file"], tuple(entry["expect"]), tuple(entry["also"]), entry["exit"]))
         if entry.get("fixed"):
             cases.append(Case(entry["fixed"]))

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from ampscope.diagnose.finding import Finding, Where
+from ampscope.diagnose.rule import all_rules
 from tests.corpus.runner import CASES, Case, Mark, load_cases, mark, row, run_case, same_behaviour
 from tests.support.forkserver import ForkServer
+
+CODES = {rule.code for rule in all_rules()}
 
 NOT_FIRST: dict[str, str] = {}
 """Faults whose cause is found but not ranked first, with the reason: at most one in twenty."""
@@ -27,6 +30,9 @@ def test_case(
     record_property("corpus", json.dumps(row(case, result, marked)))
 
     wrong = same_behaviour(case, result)
+    if not case.healthy and not CODES.intersection(case.expect):
+        assert not wrong, "\n".join(wrong)
+        pytest.skip(f"no rule for {' or '.join(case.expect)} yet: only compared with plain python")
     if not case.healthy and marked.rank is None:
         wrong.append(f"missed: {case.expect}")
     elif not case.healthy and marked.rank != 1 and case.file not in NOT_FIRST:
