@@ -130,7 +130,7 @@ def test_a_script_that_trains_and_then_becomes_another(bench: Bench) -> None:
 
 
 FORKS = """
-import multiprocessing as mp, os, sys
+import multiprocessing as mp, os, sys, time
 def work(x):
     return x * 2
 def learn(queue):
@@ -143,7 +143,7 @@ if __name__ == "__main__":
     with context.Pool(2) as pool:
         print(pool.map(work, range(4)))
     pool = context.Pool(2)
-    pool.apply_async(input)
+    pool.apply_async(time.sleep, (60,))
     pool.terminate()
     pool.join()
     queue = context.Queue()
