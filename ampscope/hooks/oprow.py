@@ -1,6 +1,6 @@
 """Turns one dispatched call into one row of the `ops` table: dtypes, shapes, values, flops, casts, place and identity.
 
-Keeps rows and small integers only, never a tensor. Everything here runs under `quiet()`.
+Keeps rows and small integers only, never a tensor. Everything here runs inside a `__torch_dispatch__`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ampscope.hooks.attribution import Attribution, Origin
 from ampscope.hooks.casts import USER, CastLabels
 from ampscope.hooks.flops import flops_of
 from ampscope.hooks.opinfo import OpInfo, op_info
-from ampscope.hooks.quiet import quiet
+from ampscope.hooks.quiet import quiet_in_dispatch
 from ampscope.hooks.source import user_place
 from ampscope.hooks.tensorfacts import FactReader, Limits, TensorFacts, collect
 from ampscope.hooks.valuerange import merged
@@ -96,7 +96,7 @@ class OpRows:
             collect(value, written if name in info.writes_keywords else tensors)
         if any(t.is_meta for t in tensors):
             return None
-        with quiet():
+        with quiet_in_dispatch():
             inputs = [self.reader.facts(t) for t in tensors]
             if not info.view:
                 self.reader.read(inputs)
@@ -115,7 +115,7 @@ class OpRows:
         if any(t.is_meta for t in tensors):
             return None
         row, info = op.row, op.info
-        with quiet():
+        with quiet_in_dispatch():
             for tensor in op.written:
                 self.reader.ranges.wrote(self.reader.ids.of(tensor))
             op.outputs = outputs = [self.reader.facts(t) for t in tensors]

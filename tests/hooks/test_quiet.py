@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ampscope.hooks.quiet import is_quiet, quiet, readable
+from ampscope.hooks.quiet import is_quiet, quiet, quiet_in_dispatch, readable
 from tests.support.opview import Log, mode_stack
 
 
@@ -114,6 +115,32 @@ def test_nothing_is_added_to_a_jit_trace() -> None:
     traced = torch.jit.trace(f, (torch.ones(3),))
     kinds = {node.kind() for node in traced.graph.nodes()}
     assert kinds == {"prim::Constant", "aten::mul"}
+
+
+def test_the_cheap_form_inside_a_dispatch_mode() -> None:
+    seen: list[Any] = []
+
+    class Reader(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            with quiet_in_dispatch():
+                a = torch.ones(2, 2)
+                product = a @ a
+                seen.append((product.dtype, product.requires_grad, torch.ones(1).device.type))
+                weight = args[0] * 2.0
+                seen.append(weight.requires_grad)
+            return func(*args, **(kwargs or {}))
+
+    class Spy(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(getattr(func, "__name__", ""))
+            return func(*args, **(kwargs or {}))
+
+    names: list[str] = []
+    w = torch.ones(2, 2, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16), Spy(), Reader():  # type: ignore[no-untyped-call]
+        torch.neg(w)
+    assert seen == [(torch.float32, False, "cpu"), False]
+    assert names == ["neg"]
 
 
 class Hostile(torch.Tensor):
