@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from textwrap import dedent
 from typing import NoReturn, Protocol, cast
 
 from ampscope.errors import AmpscopeError
@@ -79,9 +80,10 @@ def load(name: str) -> CommandLike:
 
 def parser_of(name: str, command: CommandLike) -> Parser:
     """The argument parser of one command."""
+    first, _, rest = (type(command).__doc__ or "").partition("\n")
     parser = Parser(
         prog=f"ampscope {name}",
-        description=type(command).__doc__,
+        description=f"{first}\n{dedent(rest)}".rstrip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -96,6 +96,7 @@ class Command:
         finally:
             if viewer is not None:
                 viewer.terminate()
+                viewer.wait()
         closing.close(run_dir, argv, ended, say)
         return leave_like(ended)
 
