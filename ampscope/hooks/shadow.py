@@ -32,7 +32,8 @@ LOW = (
 
 MATMUL = _names(
     "mm addmm bmm baddbmm addmv mv dot addbmm linear matmul convolution _convolution convolution_overrideable "
-    "convolution_backward mkldnn_convolution cudnn_convolution"
+    "convolution_backward mkldnn_convolution cudnn_convolution "
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward"
 )
 REDUCTION = _names(
     "sum mean cumsum cumprod prod norm linalg_vector_norm _foreach_norm var std var_mean std_mean logsumexp "

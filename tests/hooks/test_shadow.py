@@ -125,6 +125,17 @@ def test_convolution_and_its_backward() -> None:
     assert found.numel == x.numel() + w.numel() + 4
 
 
+def test_attention_and_its_backward() -> None:
+    q, k, v, grad = (torch.randn(1, 2, 5, 4).half() for _ in range(4))
+    forward = aten._scaled_dot_product_flash_attention_for_cpu.default
+    out, lse = forward(q, k, v, 0.0, True)
+    assert (run(forward, q, k, v, 0.0, True).sqnr_db or 0.0) > 50.0
+    backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    found = run(backward, grad, q, k, v, out, lse, 0.0, True)
+    assert found.numel == 3 * q.numel()
+    assert (found.sqnr_db or 0.0) > 50.0
+
+
 def test_in_place_ops_are_recomputed_before_they_run() -> None:
     x = torch.tensor([300.0, 1.0], dtype=HALF)
     args = (x, x)
