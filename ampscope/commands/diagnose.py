@@ -60,14 +60,16 @@ def _print_json(diagnosis: Diagnosis) -> None:
 
 
 def _print_text(diagnosis: Diagnosis, trace: Trace) -> None:
+    import os
+    import shutil
     import sys
 
-    from rich.console import Console
-
-    from ampscope.diagnose.terminal import print_diagnosis
+    from ampscope.diagnose.terminal import as_text
 
     # Piped output keeps 80 columns, whatever COLUMNS a CI job happens to set.
-    console = Console(width=None if sys.stdout.isatty() else 80)
-    print_diagnosis(diagnosis, console, root=trace.info.cwd)
+    terminal = sys.stdout.isatty()
+    width = min(120, shutil.get_terminal_size().columns) if terminal else 80
+    color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    sys.stdout.write(as_text(diagnosis, trace.info.cwd, width, color))
     if not trace.integrity.sound:
-        console.print(trace.integrity.sentence, style="dim", highlight=False)
+        print(trace.integrity.sentence)

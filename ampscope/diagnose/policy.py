@@ -90,6 +90,36 @@ class Policy:
     latent_min_samples: int = 6
     """Fewer samples make no trend."""
 
+    # -- where trouble began -------------------------------------------------------------------------
+
+    one_off_steps: int = 2
+    """So many lost steps in a run are an outlier in the data, not a fault that comes back."""
+    divergence_ratio: float = 10.0
+    """A loss ten times what it was has left the region that it trained in; noise between batches is a factor of
+    two to three."""
+    divergence_steps: int = 3
+    """Steps over which growth must be seen: two points make no series."""
+    divergence_weights: float = 2.0
+    """Weights that double within the run before the failure move by as much as they are."""
+    spike_ratio: float = 4.0
+    """A loss four times the median before it is beyond the noise of batches."""
+    spike_window: int = 20
+    """Steps before a jump that tell what the loss was."""
+    spike_length: int = 2
+    """A single high loss is a hard batch."""
+    spike_growth: float = 1.5
+    """Growth of the largest output of a module across a jump that goes with it."""
+    vanishing_ratio: float = 1e-4
+    """Gradients of the first layers of healthy networks are within a hundredth of those of the last; ten thousand
+    times smaller they do not train them."""
+    vanishing_size: float = 1e-8
+    """Adam divides by sqrt(v) + 1e-8, and 1e-8 of a weight of one is below half a unit in the last place of
+    float32: smaller gradients change nothing in any precision."""
+    vanishing_share: float = 0.25
+    """Share of the weights concerned that makes it a fault of the network and not of one unused layer."""
+    silent_share: float = 0.01
+    """Share of results that an overflow turned to zero from which part of a layer is silent."""
+
     # -- updates and optimizer state -----------------------------------------------------------------
 
     absorbed_warning: float = 0.5

@@ -136,7 +136,8 @@ def paths_of(frame: pd.DataFrame) -> tuple[ScalePath, ...]:
 def _updates(rows: pd.DataFrame) -> Iterator[Update]:
     """One update per group of rows that one update() closed: a scaler may step several optimizers before it."""
     pending: list[dict[str, Any]] = []
-    for values in zip(*(rows[c].tolist() for c in _COLUMNS), strict=True):
+    columns = ([None if pd.isna(v) else v for v in rows[c].tolist()] for c in _COLUMNS)
+    for values in zip(*columns, strict=True):
         row = dict(zip(_COLUMNS, values, strict=True))
         if pending and not _same_update(pending, row):
             yield _update(pending)
@@ -149,18 +150,18 @@ def _updates(rows: pd.DataFrame) -> Iterator[Update]:
 def _same_update(pending: list[dict[str, Any]], row: dict[str, Any]) -> bool:
     """Each optimizer once, and what update() left behind is the same on all of its rows."""
     last = pending[-1]
-    same = all(row[c] == last[c] or (pd.isna(row[c]) and pd.isna(last[c])) for c in _SHARED)
-    return same and row["opt"] not in {p["opt"] for p in pending}
+    return all(row[c] == last[c] for c in _SHARED) and row["opt"] not in {p["opt"] for p in pending}
 
 
 def _update(rows: list[dict[str, Any]]) -> Update:
     last = rows[-1]
-    bad = tuple(str(r["opt"]) for r in rows if pd.notna(r["found_inf"]) and bool(r["found_inf"]))
+    bad = tuple(str(r["opt"]) for r in rows if r["found_inf"])
+    after = last["scale_after"]
     return Update(
         step=int(last["step"]),
         segment=int(last["segment"]),
         scale=float(last["scale"]),
-        scale_after=float(last["scale_after"] if pd.notna(last["scale_after"]) else last["scale"]),
+        scale_after=float(last["scale"] if after is None else after),
         found_inf=bool(bad),
         overflowed=bad,
         opts=tuple(str(r["opt"]) for r in rows),

@@ -32,10 +32,15 @@ def render(diagnosis: Diagnosis, root: str = "") -> Iterator[RenderableType]:
     yield from _coverage(diagnosis.coverage)
 
 
-def print_diagnosis(diagnosis: Diagnosis, console: Console, root: str = "") -> None:
-    """Print it; long lines wrap at words and are never cut."""
-    for part in render(diagnosis, root):
-        console.print(part, highlight=False, soft_wrap=False)
+def as_text(diagnosis: Diagnosis, root: str = "", width: int = 80, color: bool = False) -> str:
+    """The screen as text of at most `width` columns, with no space at the end of a line."""
+    console = Console(
+        width=width, force_terminal=color, no_color=not color, color_system="standard" if color else None
+    )
+    with console.capture() as capture:
+        for part in render(diagnosis, root):
+            console.print(part, highlight=False)
+    return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()) + "\n"
 
 
 def _run_line(run: RunSummary) -> str:

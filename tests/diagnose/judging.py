@@ -15,6 +15,8 @@ import torch
 from torch import nn
 
 from ampscope.diagnose import Diagnosis, Finding, diagnose
+from ampscope.diagnose.signals import Signals
+from ampscope.diagnose.symptoms import symptoms_of
 from ampscope.trace.reader import Trace, open_trace
 from tests.support.recording import record
 
@@ -43,6 +45,7 @@ def judge(path: Path, train: Callable[[], object], *, raises: bool = False, **se
 def checked(trace: Trace) -> Diagnosis:
     """The diagnosis of a trace, after checks that hold for every diagnosis."""
     found = diagnose(trace)
+    symptoms_of(Signals(trace))  # the engine goes on without them when they fail
     failed = [n for n in found.coverage.not_measurable if "itself failed" in n.why]
     assert not failed, failed
     jsonschema.validate(found.to_json(), schema())
