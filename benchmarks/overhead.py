@@ -48,11 +48,12 @@ class Worker:
 
     workload: str
     tool: str
+    clock: str
     missing: str = ""
     times: list[float] = field(default_factory=list)
 
     def __enter__(self) -> Worker:
-        command = [sys.executable, str(HERE / "overhead_worker.py"), self.workload, self.tool]
+        command = [sys.executable, str(HERE / "overhead_worker.py"), self.workload, self.tool, self.clock]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_SILENT": "true", "PYTHONWARNINGS": "ignore"}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
@@ -95,9 +96,9 @@ class Figure:
     plain_ms: float
 
 
-def measure(workload: str, tools: tuple[str, ...], seconds: float) -> list[Figure | str]:
+def measure(workload: str, tools: tuple[str, ...], seconds: float, clock: str) -> list[Figure | str]:
     """Figures of the tools that could start, and a line for each that could not."""
-    workers = [Worker(workload, tool) for tool in tools]
+    workers = [Worker(workload, tool, clock) for tool in tools]
     notes: list[Figure | str] = []
     ready: list[Worker] = []
     try:
@@ -183,6 +184,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="time per workload, all tools together")
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--tools", default="", help="only tools whose name contains this (plain always runs)")
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu: of all threads, for a machine that is busy",
+    )
     parser.add_argument("--out", type=Path, help="write the page here, e.g. docs/overhead.md")
     args = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
@@ -190,7 +197,7 @@ def main() -> None:
     tools = tuple(tool for tool in TOOLS if tool == "plain" or args.tools in tool)
     results: list[Figure | str] = []
     for workload in args.workloads.split(","):
-        results += measure(workload, tools, args.seconds)
+        results += measure(workload, tools, args.seconds, args.clock)
     figures = [r for r in results if isinstance(r, Figure)]
     notes = [r for r in results if isinstance(r, str)]
     print("\n".join([table(figures), *dict.fromkeys(notes)]))

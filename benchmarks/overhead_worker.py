@@ -1,5 +1,7 @@
 """One training loop under one tool, stepped on command: the process that overhead.py measures.
 
+    python overhead_worker.py WORKLOAD TOOL wall|cpu
+
 Reads a number of steps per line from standard input and answers with the seconds that they took. The first
 answer, before any command, is `ready` or `missing <package>`.
 """
@@ -185,8 +187,12 @@ def detect_anomaly(training: Training) -> Iterator[Callable[[], None]]:
     yield step
 
 
-def main(workload: str, tool: str) -> None:
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+def main(workload: str, tool: str, clock_name: str) -> None:
     """Answers go to the real standard output; whatever the tools print goes nowhere."""
+    clock = CLOCKS[clock_name]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     torch.set_num_threads(1)
@@ -199,10 +205,10 @@ def main(workload: str, tool: str) -> None:
             return
         print("ready", file=answers, flush=True)
         for line in sys.stdin:
-            began = time.perf_counter()
+            began = clock()
             for _ in range(int(line)):
                 step()
-            print(time.perf_counter() - began, file=answers, flush=True)
+            print(clock() - began, file=answers, flush=True)
 
 
 if __name__ == "__main__":
