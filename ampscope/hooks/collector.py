@@ -16,6 +16,8 @@ from ampscope.hooks.patches import After, Before, Patches
 if TYPE_CHECKING:
     from ampscope.hooks.session import Session
 
+_function_modes = torch._C._len_torch_function_stack
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -66,6 +68,9 @@ class Collector:
             outer, session.nested_s = session.nested_s, 0.0
             began = time.perf_counter()
             try:
+                if _function_modes():
+                    with torch._C.DisableTorchFunction():
+                        return function(*args, **kwargs)
                 return function(*args, **kwargs)
             except Exception as error:
                 session.fail(own, error)

@@ -119,6 +119,10 @@ class OpMode(TorchDispatchMode):
         if retry is not None:
             out = func(*retry, **kwargs)
         returned = time.perf_counter()
+        if func.__name__.startswith("_foreach_") and func._schema.is_mutable:
+            # Under any dispatch mode these leave the version counters alone, and autograd would miss that a
+            # saved tensor was changed.
+            torch.autograd.graph.increment_version(args[0])
         if token is not None:
             try:
                 self.after(token, out, returned - called)

@@ -6,12 +6,19 @@ import contextlib
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 
 import torch
 
 from ampscope.trace.records import DeviceInfo, ProcessInfo
 from ampscope.trace.runinfo import utc_now
+
+_NATIVE = {
+    "bf16": ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"),
+    "fp16": ("avx512_fp16", "amx_fp16", "fp16_arith"),
+}
+"""Instruction sets, as torch.cpu.get_capabilities names them, that compute a format in hardware."""
 
 _PACKAGES = ("torch", "numpy", "accelerate", "lightning", "transformers", "deepspeed", "triton")
 
@@ -51,15 +58,10 @@ def native_support(kind: str) -> bool:
         return major >= (8 if kind == "bf16" else 7)
     if platform.system() == "Darwin" and platform.machine() == "arm64":
         return True
-    probes = {
-        "bf16": ("_is_avx512_bf16_supported", "_is_amx_tile_supported"),
-        "fp16": ("_is_amx_fp16_supported", "_is_avx512_fp16_supported"),
-    }
-    for probe in probes[kind]:
-        with contextlib.suppress(Exception):
-            if getattr(torch.cpu, probe)():
-                return True
-    return False
+    capabilities: Mapping[str, object] = {}
+    with contextlib.suppress(Exception):
+        capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name) for name in _NATIVE[kind])
 
 
 def _devices() -> tuple[DeviceInfo, ...]:

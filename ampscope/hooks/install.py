@@ -73,6 +73,15 @@ def stop(session: Session) -> None:
         if session.settings.strict:
             raise
         print(f"[ampscope] could not finish the trace: {error}", file=sys.stderr)
+    if type(session.failed) is KeyboardInterrupt:
+        _die_of_interrupt()
+
+
+def _die_of_interrupt() -> None:
+    """CPython ends by SIGINT when an interrupt reached the top, and forgets it when source text is executed after
+    that, as importing pyarrow does. An interrupt that escapes from such text reminds it."""
+    with contextlib.suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")
 
 
 def _collectors(session: Session) -> list[Any]:

@@ -80,6 +80,10 @@ class Patches:
             except BaseException as error:
                 if after is not None:
                     after(call, token, None, error)
+                # From Python 3.11 on a re-raise adds no entry for this frame: the traceback is the plain one.
+                trace = error.__traceback__
+                if trace is not None:
+                    error.__traceback__ = trace.tb_next
                 raise
             if after is not None:
                 after(call, token, result, None)

@@ -43,6 +43,9 @@ def _signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+FIRST_FLUSH_SECONDS = 0.5
+
+
 class _Waiter:
     """Somebody in `flush`, who is told whether all that he waited for is on disk."""
 
@@ -98,15 +101,19 @@ class TraceWriter:
         self._bell.acquire()
         self._start_once = _thread.allocate_lock()
         self._waiters: deque[_Waiter] = deque()
-        self._thread: threading.Thread | None = None
+        self._thread: _thread.LockType | None = None
+        self._ident = 0
         self._closing = False
         self._reported: set[object] = set()
 
     @property
     def interval(self) -> float:
         """The flush interval now, in seconds: what a crash at this moment can cost."""
-        grown = (time.monotonic() - self._started) / 100
-        return max(self.flush_seconds, min(LONGEST_FLUSH_SECONDS, grown))
+        age = time.monotonic() - self._started
+        if age < self.flush_seconds:
+            # A script of a few seconds that ends by os._exit or a signal must leave something too.
+            return min(self.flush_seconds, max(FIRST_FLUSH_SECONDS, age))
+        return max(self.flush_seconds, min(LONGEST_FLUSH_SECONDS, age / 100))
 
     @property
     def parts(self) -> dict[str, int]:
@@ -150,13 +157,13 @@ class TraceWriter:
         atexit.unregister(self.close)
         if self._thread is None:
             self._cycle()
-        elif self._thread is not threading.current_thread():
+        elif self._ident != threading.get_ident():
             self._ring()
-            self._thread.join(timeout)
-            if self._thread.is_alive():
+            if not self._thread.acquire(timeout=timeout):
                 late = TimeoutError(f"not done after {timeout:g} s")
                 self._report("close", "The disk was too slow for the end of the trace", late)
                 return False
+            self._thread.release()
             if self._inbox:  # another thread added while the last flush ran
                 self._cycle()
         return not self._store.waiting and not self._inbox
@@ -197,11 +204,13 @@ class TraceWriter:
 
     def _start(self) -> None:
         atexit.register(self.close)
-        thread = threading.Thread(target=self._run, name="ampscope-writer", daemon=True)
+        # A raw thread: scripts that wait for every thread of `threading.enumerate()` must not wait for this one.
         # Late in the exit of an interpreter no thread can be started: `close` then writes by itself.
+        done = _thread.allocate_lock()
+        done.acquire()
         with _signals_blocked(), contextlib.suppress(RuntimeError):
-            thread.start()
-            self._thread = thread
+            self._ident = _thread.start_new_thread(self._run_then, (done,))
+            self._thread = done
 
     def _ring(self) -> None:
         with contextlib.suppress(RuntimeError):
@@ -215,6 +224,12 @@ class TraceWriter:
             self._on_error(message, error)
 
     # What follows runs on the writer's thread.
+
+    def _run_then(self, done: _thread.LockType) -> None:
+        try:
+            self._run()
+        finally:
+            done.release()
 
     def _run(self) -> None:
         closing = False

@@ -94,7 +94,12 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 def test_the_interval_grows_with_the_run_up_to_a_bound(make: MakeWriter) -> None:
     writer = make(flush_seconds=5.0)
+    assert writer.interval == pytest.approx(0.5, abs=0.2), "a run of seconds leaves something as well"
+    writer._started = time.monotonic() - 3.0
+    assert writer.interval == pytest.approx(3.0, abs=0.2)
+    writer._started = time.monotonic() - 20.0
     assert writer.interval == 5.0
+    writer._started = time.monotonic()
     writer._started -= 1200
     assert writer.interval == pytest.approx(12.0, abs=0.1)
     writer._started -= 100_000
