@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import defaultdict, deque
 
 from ampscope.hooks.clock import Row
 from ampscope.hooks.environment import process_info
 from ampscope.hooks.settings import Settings
+from ampscope.hooks.source import user_files
+from ampscope.hooks.sources import source_hashes
 from ampscope.trace.runinfo import claim_process, finish_process
 from ampscope.trace.writer import TraceWriter
 
@@ -29,6 +32,7 @@ class Sink:
         self._writer: TraceWriter | None = None
         self._early: deque[tuple[str, Row]] = deque(maxlen=BUFFER_ROWS)
         self._closed = False
+        self._began = time.time()
 
     def activate(self) -> None:
         """Claim a process number and open the writer. Idempotent."""
@@ -69,7 +73,8 @@ class Sink:
         self._closed = True
         if self._writer is not None:
             self._writer.close()
-            finish_process(self.settings.run_dir, self.rank, self.proc, self._writer.parts)
+            sources = source_hashes(user_files(), self._began)
+            finish_process(self.settings.run_dir, self.rank, self.proc, self._writer.parts, sources)
 
     def _report(self, message: str, error: BaseException) -> None:
         if not self.settings.quiet:

@@ -56,6 +56,11 @@ def user_place(skip: int = 0, within_backward: bool = False) -> Place | None:
     return None if library is None else _place(library)
 
 
+def user_files() -> list[str]:
+    """The files of the user's own code that a call was found in so far, as the interpreter names them."""
+    return [name for name, kind in list(_KINDS.items()) if kind == _USER]
+
+
 def _place(frame: FrameType) -> Place:
     code = frame.f_code
     function = getattr(code, "co_qualname", code.co_name)

@@ -28,7 +28,8 @@ class ProcessInfo:
     """One recorded training process. Times are ISO 8601 in UTC; `end` is None until it closed its trace.
 
     `state` is live, ended or cut_off, and is judged when it is read. `parts` is the number of part files per
-    table, stored at the end so that a lost one is noticed.
+    table, stored at the end so that a lost one is noticed. `sources` maps the user's source files that the trace
+    names to their SHA-256, or to "" where one changed while the process ran.
     """
 
     rank: int = 0
@@ -50,6 +51,7 @@ class ProcessInfo:
     versions: dict[str, str] = field(default_factory=dict)
     identity: Identity = field(default_factory=Identity)
     parts: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from ampscope.trace.schema import SCHEMA_VERSION, TABLES
 RUN_FILE = "run.json"
 COMPLETE_FILE = "COMPLETE"
 PROCESS_DIR = "processes"
+VERIFICATION_FILE = "verification.json"
+"""What re-runs showed about the advice for this run; readers write it, and it goes when the run is replaced."""
 
 LATEST = "latest"
 
@@ -135,10 +137,18 @@ def write_process(run_dir: str | Path, info: ProcessInfo) -> None:
     write_json(_process_file(Path(run_dir), info.rank, info.proc), asdict(info))
 
 
-def finish_process(run_dir: str | Path, rank: int, proc: int, parts: Mapping[str, int] | None = None) -> None:
-    """Record that the process closed its trace, and how many parts it wrote per table. Raises OSError."""
+def finish_process(
+    run_dir: str | Path,
+    rank: int,
+    proc: int,
+    parts: Mapping[str, int] | None = None,
+    sources: Mapping[str, str] | None = None,
+) -> None:
+    """Record that the process closed its trace, how many parts it wrote per table, and the hashes of the user's
+    source files. Raises OSError."""
     info = _read_process(_process_file(Path(run_dir), rank, proc)) or ProcessInfo(rank=rank, proc=proc)
-    write_process(run_dir, replace(info, end=utc_now(), state="ended", parts=dict(parts or {})))
+    ended = replace(info, end=utc_now(), state="ended", parts=dict(parts or {}), sources=dict(sources or {}))
+    write_process(run_dir, ended)
 
 
 def write_run(run_dir: str | Path, info: RunInfo) -> None:
@@ -185,7 +195,11 @@ def _make_room(run_dir: Path, force: bool) -> None:
     if read_run(run_dir).state == "live":
         raise AmpscopeError(f"{run_dir} is still being recorded; choose another -o.")
     # COMPLETE goes first and run.json last: cut off in between, what is left reads as a run that was cut off.
-    ours = [run_dir / COMPLETE_FILE, *run_dir.glob(f"{PROCESS_DIR}/rank=*-proc=*.json*")]
+    ours = [
+        run_dir / COMPLETE_FILE,
+        run_dir / VERIFICATION_FILE,
+        *run_dir.glob(f"{PROCESS_DIR}/rank=*-proc=*.json*"),
+    ]
     for name in TABLES:
         ours += [p for p in run_dir.glob(f"{name}/rank=*/*") if PART_FILE.fullmatch(p.name)]
     ours += [*run_dir.glob(f"{RUN_FILE}.*.tmp"), *run_dir.glob(f"{COMPLETE_FILE}.*.tmp"), run_dir / RUN_FILE]

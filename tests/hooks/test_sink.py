@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import hashlib
+import os
+import runpy
 from pathlib import Path
 
 import pytest
@@ -44,3 +47,18 @@ def test_the_rank_comes_from_the_launcher(tmp_path: Path, monkeypatch: pytest.Mo
     sink.close()
     finish_run(run, 0)
     assert open_trace(run).sql("SELECT rank FROM steps")["rank"].tolist() == [2]
+
+
+def test_the_user_files_are_told_by_their_hash(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    create_run(run, ["train.py"], {})
+    sink = Sink(Settings(str(run)))
+    sink.activate()
+    script = tmp_path / "loop.py"
+    script.write_text("from ampscope.hooks.source import user_place\nplace = user_place()\n")
+    os.utime(script, (0, 0))
+    runpy.run_path(str(script))
+    sink.close()
+    finish_run(run, 0)
+    (process,) = open_trace(run).info.processes
+    assert process.sources[str(script)] == hashlib.sha256(script.read_bytes()).hexdigest()

@@ -18,6 +18,7 @@ from ampscope.trace import liveness
 from ampscope.trace.integrity import assess
 from ampscope.trace.records import DeviceInfo, ProcessInfo, RunInfo
 from ampscope.trace.runinfo import (
+    VERIFICATION_FILE,
     claim_process,
     create_run,
     default_run_dir,
@@ -48,9 +49,10 @@ def test_a_run_from_start_to_end(run_dir: Path) -> None:
     process = read_run(run_dir).processes[0]
     assert (process.pid, process.state, process.end) == (os.getpid(), "live", None)
     assert process.devices == info.devices
-    finish_process(run_dir, 0, 0, {"steps": 3})
+    finish_process(run_dir, 0, 0, {"steps": 3}, {"/home/me/train.py": "ab12"})
     process = read_run(run_dir).processes[0]
     assert (process.state, process.parts) == ("ended", {"steps": 3})
+    assert process.sources == {"/home/me/train.py": "ab12"}
     assert process.end is not None
     assert process.end >= process.start
     finish_run(run_dir, exit_status=3)
@@ -120,6 +122,7 @@ def test_force_replaces_the_run_and_nothing_else(run_dir: Path) -> None:
     part = run_dir / "steps" / "rank=0" / "part-000000.parquet"
     part.parent.mkdir(parents=True)
     ours = [part, part.with_name("part-000001.parquet.77.tmp"), run_dir / "run.json.77.tmp"]
+    ours.append(run_dir / VERIFICATION_FILE)
     theirs = [run_dir / "notes.md", part.with_name("notes.md"), run_dir / "weights" / "model.pt"]
     theirs[2].parent.mkdir()
     for file in ours + theirs:
