@@ -26,7 +26,7 @@ The gradients are divided by the scale somewhere between backward and step.
 
 from __future__ import annotations
 
-from ampscope.diagnose.families import FORWARD_OVERFLOW, RUINED
+from ampscope.diagnose.families import CRASHED, FORWARD_OVERFLOW, RUINED
 from ampscope.diagnose.finding import Change
 from ampscope.diagnose.places import at, by_place
 from ampscope.diagnose.rule import Found, Rule, rule
@@ -40,7 +40,7 @@ from ampscope.diagnose.windows import Window
     "scaled-gradients-plain-step",
     "critical",
     needs=("calls",),
-    explains=("AMP115",),
+    explains=("AMP104", "AMP115", *CRASHED),
     later=(*FORWARD_OVERFLOW, *RUINED),
 )
 def scaled_gradients_plain_step(rule: Rule, s: Signals) -> Found:

@@ -42,6 +42,8 @@ def stale_inf_gradient(rule: Rule, s: Signals) -> Found:
     finite = hit[hit["loss_known"] & hit["loss"].abs().lt(float("inf"))]
     if finite.empty:
         return
+    skips = s.steps[s.steps["outcome"].eq("skipped") & s.steps["step"].le(stale["step"].min())]
+    origin = int(skips["step"].min()) if len(skips) else int(stale["step"].min())
     names = list(dict.fromkeys(stale["name"].astype(str)))
     backward = s.first_call("backward")
     yield rule.finding(
@@ -49,7 +51,7 @@ def stale_inf_gradient(rule: Rule, s: Signals) -> Found:
             tensor=names[0],
             file=backward.file if backward else None,
             line=backward.line if backward else None,
-            steps=(int(stale["step"].min()), int(stale["step"].max())),
+            steps=(origin, int(stale["step"].max())),
         ),
         f"In {count(len(finite), 'skipped step')} with a finite loss the gradients of {listed(names)} held inf or NaN "
         "before backward began: they were left over from an earlier skipped step.",

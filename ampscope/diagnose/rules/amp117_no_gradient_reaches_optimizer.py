@@ -5,9 +5,10 @@
 never moves, or `element 0 of tensors does not require grad`.
 
 ## Why it happens
-Two causes look alike. The loss was rebuilt outside the graph (`torch.tensor(value, requires_grad=True)`, `.item()`,
+Three causes look alike. The loss was rebuilt outside the graph (`torch.tensor(value, requires_grad=True)`, `.item()`,
 `.detach()`, numpy), so that backward ends at a fresh leaf. Or the optimizer holds parameters that the model no longer
-uses, because they were replaced after it was built (a new head, `load` of a module, wrapping).
+uses, because they were replaced after it was built (a new head, `load` of a module, wrapping). Or `zero_grad` stands
+between backward and step.
 
 ## Fix
 ```diff
@@ -37,6 +38,14 @@ from ampscope.diagnose.windows import Window
 _NO_CHECKS = "No inf checks were recorded"
 _NO_GRAPH = "does not require grad"
 
+ATTACH = (
+    "Keep the loss attached to the graph: torch.stack and arithmetic on tensors instead of torch.tensor(...), "
+    ".item() or .detach().",
+    "- torch.tensor(values, requires_grad=True).mean()\n+ torch.stack(values).mean()",
+)
+REBUILD = ("Build the optimizer after the last change of the model's parameters.", "")
+CLEAR = ("Clear the gradients before backward, not after it.", "+ optimizer.zero_grad()\n  loss.backward()")
+
 
 @rule(
     "AMP117",
@@ -65,7 +74,7 @@ def _starved(s: Signals, stream: tuple[Call, ...], windows: tuple[Window, ...]) 
         own = [w for w in windows if w.opt == opt and w.step is not None]
         steps = [w.step for w in own if w.step is not None]
         complained = any(_NO_CHECKS in (c.message or "") for c in steps)
-        fed = any(w.of_kind("backward") for w in own)
+        fed = any(w.backwards for w in own)
         rows = s.params[s.params["owner"].eq(opt)]
         silent = len(rows) > 0 and not rows["got_grad"].fillna(True).astype(bool).any()
         if not fed and (complained or (silent and len(own) >= s.policy.starved_steps)):
@@ -89,22 +98,28 @@ def _diagnose(rule: Rule, s: Signals, stream: tuple[Call, ...], opt: str, steps:
         why = "backward reached no parameter: its root is a fresh leaf, so the loss was rebuilt outside the graph"
         return _finding(rule, s, backwards[0], backwards, why)
     feeding = next(b for b in backwards if b.n_params)
+    if opt in (feeding.target or "").split(","):
+        cleared = next(
+            (c for c in of_kind(stream, "optimizer.zero_grad") if c.index > feeding.index), feeding
+        )
+        return _finding(
+            rule, s, cleared, steps, f"they are cleared between backward and the step of {opt}", CLEAR
+        )
     why = (
         f"backward fed {count(feeding.n_params or 0, 'parameter')}, none of which {opt} holds: its parameters were "
         "replaced after it was built, or belong to another part of the model"
     )
     init = s.first_call("optimizer.init", opt)
-    return _finding(rule, s, init or feeding, steps, why, replaced=True)
+    return _finding(rule, s, init or feeding, steps, why, REBUILD)
 
 
-def _finding(rule: Rule, s: Signals, at: Call, seen: list[Call], why: str, replaced: bool = False) -> Finding:
+def _finding(
+    rule: Rule, s: Signals, at: Call, seen: list[Call], why: str, advice: tuple[str, str] = ATTACH
+) -> Finding:
     return rule.finding(
         Where(file=at.file, line=at.line, steps=steps_of(seen)),
         f"No gradient reaches the optimizer: {why}.",
-        "Build the optimizer after the last change of the model's parameters."
-        if replaced
-        else "Keep the loss attached to the graph: torch.stack and arithmetic on tensors instead of "
-        "torch.tensor(...), .item() or .detach().",
+        advice[0],
         evidence=(
             s.measure(
                 "parameters fed by backward",
@@ -119,9 +134,5 @@ def _finding(rule: Rule, s: Signals, at: Call, seen: list[Call], why: str, repla
             s.measure("calls that raised", "SELECT count(*) FROM calls WHERE error IS NOT NULL", "calls"),
         ),
         falsifier="Some parameter of the optimizer has a gradient when it steps.",
-        change=Change(
-            diff=""
-            if replaced
-            else "- torch.tensor(values, requires_grad=True).mean()\n+ torch.stack(values).mean()"
-        ),
+        change=Change(diff=advice[1]),
     )

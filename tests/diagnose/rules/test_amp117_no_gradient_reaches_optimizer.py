@@ -41,6 +41,16 @@ def replaced() -> None:
         optimizer.step()
 
 
+def cleared_too_late() -> None:
+    model = classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(4):
+        x, y = labelled()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.zero_grad()
+        optimizer.step()
+
+
 def by_hand() -> None:
     """Evolution strategies: gradients are made without any backward."""
     model = classifier()
@@ -87,6 +97,14 @@ def test_parameters_replaced_after_the_optimizer_was_built(tmp_path: Path) -> No
     finding = only(found, "AMP117")
     assert "replaced" in finding.claim
     assert finding.where.line == line_of(replaced, "torch.optim.SGD")
+
+
+def test_gradients_cleared_between_backward_and_step(tmp_path: Path) -> None:
+    found = judge(tmp_path, cleared_too_late)
+    assert serious(found) == ["AMP117"]
+    finding = only(found, "AMP117")
+    assert "cleared between" in finding.claim
+    assert finding.where.line == line_of(cleared_too_late, "optimizer.zero_grad()")
 
 
 @pytest.mark.parametrize("train", [by_hand, partly_frozen, lambda: detached(scaled=True, how="attached")])
