@@ -128,14 +128,20 @@ def readable(tensor: torch.Tensor) -> torch.Tensor | None:
 
     DTensor gives its local shard, sparse COO its values, uncoalesced. None for meta and fake tensors, other
     subclasses with a dispatch of their own (nested, quantized wrappers), tensors wrapped by a functorch
-    transform, compressed and opaque layouts, and storages that were freed (FSDP).
+    transform, zero tensors without memory (forward-mode AD), compressed and opaque layouts, and storages that
+    were freed (FSDP).
     """
     with _C.DisableTorchFunction():
         kind = type(tensor)
         if kind is not torch.Tensor and kind.__torch_dispatch__ is not _PLAIN_DISPATCH:
             local = getattr(tensor, "_local_tensor", None)
             return readable(local) if type(local) is torch.Tensor else None
-        if tensor.is_meta or tensor.is_quantized or _functorch.is_functorch_wrapped_tensor(tensor):
+        if (
+            tensor.is_meta
+            or tensor.is_quantized
+            or tensor._is_zerotensor()
+            or _functorch.is_functorch_wrapped_tensor(tensor)
+        ):
             return None
         if tensor.layout is torch.strided:
             return tensor if tensor.numel() == 0 or tensor.untyped_storage().nbytes() > 0 else None

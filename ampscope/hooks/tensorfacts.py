@@ -4,6 +4,7 @@ range of its values. Keeps no tensor.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -86,7 +87,9 @@ class FactReader:
                 self.ranges.max_elements = 16 * self.limits.elements
             else:
                 self.ranges.max_elements = self.limits.elements
-            f.range = self.ranges.of(f.value, f.identity)
+            with contextlib.suppress(RuntimeError):
+                # No kernel for this kind of tensor: that is no reason to end the census.
+                f.range = self.ranges.of(f.value, f.identity)
 
     def prune(self) -> set[int]:
         """Forget what was freed; the identities that are left."""

@@ -182,6 +182,7 @@ def test_a_step_of_training_has_its_phases() -> None:
     assert [row["seq"] for row in rows] == list(range(len(rows)))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_hostile_and_strange_tensors_are_described_as_far_as_they_let() -> None:
     class NoShape(torch.Tensor):
         @classmethod
@@ -199,6 +200,7 @@ def test_hostile_and_strange_tensors_are_described_as_far_as_they_let() -> None:
         torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged) * 2
         torch.ones(4).to(torch.float8_e4m3fn)
         torch.func.vmap(torch.sin)(torch.ones(2, 2))
+        torch.func.hessian(lambda x: x.sin().square().sum())(torch.ones(3))
 
     rows = census(run)
     assert row_of(rows, "aten::neg")["in_shapes"] == ["2"]

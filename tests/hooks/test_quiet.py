@@ -179,5 +179,6 @@ def test_what_can_be_read() -> None:
 def test_what_cannot_be_read() -> None:
     freed = torch.ones(4)
     freed.untyped_storage().resize_(0)
-    for tensor in (torch.ones(2, device="meta"), Wrapper(torch.ones(2)), freed):
+    zeros = torch._efficientzerotensor((3,))
+    for tensor in (torch.ones(2, device="meta"), Wrapper(torch.ones(2)), freed, zeros):
         assert readable(tensor) is None
