@@ -145,27 +145,22 @@ def from_tensors(frame: pd.DataFrame) -> tuple[Sample, ...]:
     """Samples from rows of the table tensors (activation gradients and parameter gradients): estimated."""
     fits = frame["dtype"].eq("float16") & frame["role"].isin(["activation_grad", "grad"])
     rows = frame[fits & frame["numel"].notna()]
+    columns = (rows[c].tolist() for c in ("step", "module", "zeros", "hist_lo", "hist"))
+    losses = pd.Series(
+        [_estimate(*cells) for cells in zip(*columns, strict=True)], index=rows.index, dtype=object
+    )
     samples = []
     for _, group in rows.groupby(["rank", "proc", "segment"], sort=True, dropna=False):
-        losses = tuple(_estimate({str(k): v for k, v in r.items()}) for r in group.to_dict("records"))
-        samples.append(_sample(group, group["amax"], group["module"], losses, "estimated"))
+        found = tuple(losses.loc[group.index])
+        samples.append(_sample(group, group["amax"], group["module"], found, "estimated"))
     return tuple(samples)
 
 
-def _estimate(row: dict[str, Any]) -> Loss:
-    counts = row["hist"] if isinstance(row["hist"], list | tuple | np.ndarray) else []
+def _estimate(step: int, module: Any, zeros: Any, hist_lo: Any, hist: Any) -> Loss:
+    counts = hist if isinstance(hist, list | tuple | np.ndarray) else []
     nonzero = float(sum(int(c) for c in counts))
-    flushed = min(flushed_tail(int(row["hist_lo"]), counts), float(row["zeros"])) if len(counts) else 0.0
-    return Loss(
-        step=int(row["step"]),
-        module=_text(row["module"]),
-        op=None,
-        file=None,
-        line=None,
-        flushed=flushed,
-        elements=nonzero + flushed,
-        sqnr_db=None,
-    )
+    flushed = min(flushed_tail(int(hist_lo), counts), float(zeros)) if len(counts) else 0.0
+    return Loss(int(step), _text(module), None, None, None, flushed, nonzero + flushed, None)
 
 
 def flushed_tail(hist_lo: int, counts: Sequence[int] | NDArray[np.int64]) -> float:

@@ -81,10 +81,12 @@ def _starved(s: Signals, stream: tuple[Call, ...], windows: tuple[Window, ...]) 
             starved[opt] = steps
     # update() raises the same where unscale_ found nothing to check and no step came.
     for c in of_kind(stream, "scaler.update"):
+        if _NO_CHECKS not in (c.message or ""):
+            continue
         unscaled = [
             u for u in of_kind(stream[: c.index], "scaler.unscale_") if u.object == c.object and u.target
         ]
-        if _NO_CHECKS in (c.message or "") and unscaled:
+        if unscaled:
             starved.setdefault(unscaled[-1].target or "", [c])
     return starved
 
