@@ -93,7 +93,7 @@ def _plain(frame: pd.DataFrame, name: str) -> list[Any]:
     if name in _FLOATS:
         return [None if null else float(v) for v, null in zip(values, frame[f"{name}_null"], strict=True)]
     kind: Any = int if name in _INTS else bool if name in _BOOLS else str
-    return [None if pd.isna(v) else kind(v) for v in values]
+    return [None if null else kind(v) for v, null in zip(values, frame[name].isna(), strict=True)]
 
 
 def _names(value: object) -> tuple[str, ...]:
