@@ -46,6 +46,7 @@ class Sink:
             proc=self.proc,
             flush_seconds=self.settings.flush_seconds,
             on_error=self._report,
+            at_exit=False,
         )
         early = list(self._early)
         self._early.clear()

@@ -63,6 +63,9 @@ class TraceWriter:
     `on_error(message, exception)` is called on the writer's thread, once per kind of fault. `strict` makes
     unknown tables and keys raise KeyError in `add`; otherwise they are left out.
 
+    Closes itself when the interpreter exits; with `at_exit` False its owner sees to that, because it has rows
+    to add until the end: exit functions run in reverse order, and this one is registered at the first row.
+
     A forked child that inherits a writer cannot write with it. Rows belong to the writer once added.
     """
 
@@ -77,9 +80,11 @@ class TraceWriter:
         max_rows: int | None = None,
         on_error: OnError | None = None,
         strict: bool = False,
+        at_exit: bool = True,
     ) -> None:
         self.flush_seconds = flush_seconds
         self.flush_rows = flush_rows
+        self._at_exit = at_exit
         self.max_rows = max_rows or 5 * flush_rows
         self.strict = strict
         self.rows_dropped = 0
@@ -203,7 +208,8 @@ class TraceWriter:
             self._dropped_unsaid += rows
 
     def _start(self) -> None:
-        atexit.register(self.close)
+        if self._at_exit:
+            atexit.register(self.close)
         # A raw thread: scripts that wait for every thread of `threading.enumerate()` must not wait for this one.
         # Late in the exit of an interpreter no thread can be started: `close` then writes by itself.
         done = _thread.allocate_lock()

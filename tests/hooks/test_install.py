@@ -84,3 +84,31 @@ def test_settings_travel_through_the_environment(tmp_path: Path) -> None:
     env[ENV_VAR] = json.dumps({"run_dir": str(tmp_path), "level": "range", "every": 7, "steps": [1, None]})
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, check=True)
     assert done.stdout.strip() == "range 7 (1, None)"
+
+
+def test_what_a_late_crash_leaves_is_all_there(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        """
+        import time, torch
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for step in range(20):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.randn(3, 4)).sum()).backward()
+            scaler.unscale_(optimizer)
+            if step == 12:
+                time.sleep(1.5)  # the first flush has been
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+        """,
+    )
+    assert done.returncode == 1
+    trace = open_trace(tmp_path / "run")
+    assert rows(trace, "SELECT max(step) AS last FROM steps") == [{"last": 12}]
+    assert rows(trace, "SELECT outcome FROM steps WHERE step=12") == [{"outcome": "cut_off"}]
+    failed = rows(trace, "SELECT call, error FROM calls WHERE error IS NOT NULL")
+    assert failed == [{"call": "scaler.unscale_", "error": "RuntimeError"}]
+    assert rows(trace, "SELECT subject FROM events WHERE event='exception'") == [{"subject": "RuntimeError"}]
