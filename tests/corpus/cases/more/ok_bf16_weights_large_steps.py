@@ -1,4 +1,4 @@
-# Healthy near-miss: weights stored in bfloat16, but steps large enough to move them (sign descent with lr 0.02).
+# Healthy near-miss: weights stored in bfloat16, but steps large enough to move them (lr 0.5 on noisy labels).
 import torch
 from torch import nn
 
@@ -11,7 +11,8 @@ centres = 2 * torch.randn(4, 16)
 for step in range(50):
     y = torch.randint(4, (64,))
     x = (centres[y] + torch.randn(64, 16)).to(torch.bfloat16)
-    loss = nn.functional.cross_entropy(model(x).float(), y)
+    noisy = torch.where(torch.rand(64) < 0.4, torch.randint(4, (64,)), y)
+    loss = nn.functional.cross_entropy(model(x).float(), noisy)
     velocity.zero_grad()
     loss.backward()
     velocity.step()
