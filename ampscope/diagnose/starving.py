@@ -23,6 +23,8 @@ def starving(
     sample = max(samples, key=lambda x: x.share, default=None) if worst else typical(samples, scale)
     if sample is None or sample.share < s.policy.flushed_warning:
         return None
+    if sample.elements < s.policy.underflow_min_elements:
+        return None
     if sample.sqnr_db is not None and sample.sqnr_db > s.policy.lossy_sqnr_db:
         return None
     return sample

@@ -41,7 +41,7 @@ from ampscope.diagnose.text import count, listed, pow2
     "shared-scaler-starvation",
     "warning",
     needs=("scaler",),
-    explains=("AMP201", "AMP203", "AMP204", "AMP205", "AMP301", SKIPS, SCALE_FALL),
+    explains=("AMP201", "AMP203", "AMP204", "AMP205", "AMP301", "AMP302", SKIPS, SCALE_FALL),
 )
 def shared_scaler_starvation(rule: Rule, s: Signals) -> Found:
     """Nearly all overflows come from one optimizer, and another loses its gradients at the scale that results."""

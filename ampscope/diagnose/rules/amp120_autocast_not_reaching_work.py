@@ -27,8 +27,10 @@ Some matrix product of the training runs in half precision.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ampscope.diagnose.calls import Call
-from ampscope.diagnose.finding import Abstain, Change, Where
+from ampscope.diagnose.finding import Abstain, Change
 from ampscope.diagnose.places import at, by_place
 from ampscope.diagnose.rule import Found, Rule, rule
 from ampscope.diagnose.signals import Signals
@@ -49,10 +51,15 @@ def autocast_not_reaching_work(rule: Rule, s: Signals) -> Found:
     yield from _wrong_device(rule, s, foreign)
     if foreign or not any(c.enabled for c in entered):
         return
+    enabled = [c for c in entered if c.enabled]
+    threaded = list(_other_thread(rule, s, enabled))
+    yield from threaded
+    if threaded:
+        return
     if not s.rows["ops"]:
         yield Abstain("no op was recorded (no census or watch step)")
         return
-    yield from _outside(rule, s, [c for c in entered if c.enabled])
+    yield from _outside(rule, s, enabled)
 
 
 def _wanted(call: Call) -> bool:
@@ -91,6 +98,41 @@ def _wrong_device(rule: Rule, s: Signals, foreign: list[Call]) -> Found:
         )
 
 
+def _other_thread(rule: Rule, s: Signals, entered: list[Call]) -> Found:
+    """Forwards that train on a thread of their own, where no autocast was on, while the main thread had it on."""
+    inside = [c for c in entered if c.thread_main]
+    places = {(c.rank, c.proc, c.segment) for c in inside}
+    rows = s.modules[s.modules["thread_main"].eq(False) & s.modules["grad_enabled"].eq(True)]
+    here = [key in places for key in rows[["rank", "proc", "segment"]].itertuples(index=False, name=None)]
+    rows = rows[here]
+    if rows.empty or rows["autocast_dtype"].notna().any():
+        return
+    roots = rows[rows["is_root"].eq(True)]
+    name = str((roots if len(roots) else rows)["name"].iloc[0])
+    yield rule.finding(
+        replace(at(inside), module=name),
+        f"{inside[0].dtype} autocast is entered on the main thread, and {name} runs forward on another thread, "
+        "which does not see it: its work stays in float32.",
+        "Enter autocast inside the function that the thread runs.",
+        evidence=(
+            s.measure(
+                "modules run on another thread without autocast",
+                "SELECT count(DISTINCT name) FROM modules WHERE NOT thread_main AND autocast_dtype IS NULL",
+                "modules",
+            ),
+            s.measure(
+                "autocast contexts entered",
+                "SELECT count(*) FROM calls WHERE call = 'autocast.enter'",
+                "calls",
+            ),
+        ),
+        falsifier="The thread enters a context of its own.",
+        change=Change(
+            diff=f"+ with torch.autocast(device, dtype=torch.{inside[0].dtype}):\n      y = model(x)"
+        ),
+    )
+
+
 def _outside(rule: Rule, s: Signals, entered: list[Call]) -> Found:
     """Sampled segments that entered autocast and ran matmuls, none of them in half precision."""
     names = ", ".join(f"'aten::{op}'" for op in sorted(MATMUL))
@@ -104,20 +146,12 @@ def _outside(rule: Rule, s: Signals, entered: list[Call]) -> Found:
     counts = [sampled[c.rank, c.proc, c.segment] for c in inside]
     if not inside or any(half for half, _ in counts) or not any(full for _, full in counts):
         return
-    threads = s.modules[s.modules["thread_main"].eq(False) & s.modules["grad_enabled"].eq(True)]
-    elsewhere = "on another thread, which does not see the context" if len(threads) else "outside the context"
     first = inside[0]
     yield rule.finding(
-        Where(
-            module=str(threads["name"].iloc[0]) if len(threads) else None,
-            file=first.file,
-            line=first.line,
-            steps=at(inside).steps,
-        ),
+        at(inside),
         f"{first.dtype} autocast is entered, and none of {count(sum(f for _, f in counts), 'matrix product')} in the "
-        f"sampled steps ran in half precision: the forward runs {elsewhere}.",
-        "Enter autocast where the forward runs: round the call of the model, or inside the function that the thread "
-        "runs.",
+        f"sampled steps ran in half precision: the forward runs outside the context.",
+        "Enter autocast round the call of the model.",
         evidence=(
             s.measure(
                 "half-precision matrix products in forward",

@@ -61,7 +61,8 @@ def half_matmul_overflow(rule: Rule, s: Signals) -> Found:
         first = group[0]
         yield rule.finding(
             where_of(group),
-            f"The fp16 {first.op}{place_phrase(group)} overflows: {made_phrase(group)}. No loss scale changes that.",
+            f"The {first.out_dtypes[0]} {first.op}{place_phrase(group)} overflows: {made_phrase(group)}. No loss scale "
+            "changes that.",
             or_bf16(
                 s,
                 "Scale its inputs down before the product where the formula allows it, or run it in float32",

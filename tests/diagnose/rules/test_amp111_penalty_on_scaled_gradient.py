@@ -5,10 +5,13 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from tests.diagnose.judging import classifier, half, judge, labelled, line_of, only, serious
+from ampscope.trace.reader import open_trace
+from tests.diagnose.handmade import call, step, write
+from tests.diagnose.judging import checked, classifier, half, judge, labelled, only, serious
 
 
-def train(divide: bool) -> None:
+def train() -> None:
+    """The documented recipe: the gradients are divided by the scale before the penalty is formed."""
     model = classifier()
     params = list(model.parameters())
     optimizer = torch.optim.SGD(params, lr=1e-3)
@@ -19,9 +22,8 @@ def train(divide: bool) -> None:
         with half():
             loss = F.cross_entropy(model(x), y)
         grads = torch.autograd.grad(scaler.scale(loss), params, create_graph=True)
-        if divide:
-            inverse = 1.0 / scaler.get_scale()
-            grads = tuple(g * inverse for g in grads)
+        inverse = 1.0 / scaler.get_scale()
+        grads = tuple(g * inverse for g in grads)
         with half():
             penalty = torch.stack([g.float().pow(2).sum() for g in grads]).sum().sqrt()
             total = loss + 1e-3 * penalty
@@ -31,11 +33,27 @@ def train(divide: bool) -> None:
 
 
 def test_penalty_formed_from_scaled_gradients(tmp_path: Path) -> None:
-    found = judge(tmp_path, lambda: train(divide=False))
+    rows = [
+        call(0, "autograd.grad", segment=0, scaled="scaled", detail="create_graph", file="t.py", line=8),
+        call(1, "backward", segment=0, scaled="mixed", detail="penalty_on_scaled", file="t.py", line=9),
+        call(
+            2,
+            "backward",
+            segment=1,
+            scaled="mixed",
+            detail="create_graph penalty_on_scaled",
+            file="t.py",
+            line=9,
+        ),
+        call(3, "backward", segment=2, scaled="scaled", file="t.py", line=9),
+    ]
+    with open_trace(write(tmp_path, {"calls": rows, "steps": [step(i) for i in range(3)]})) as trace:
+        found = checked(trace)
+    assert serious(found) == ["AMP111"]
     finding = only(found, "AMP111")
-    assert finding.where.line == line_of(train, "scaler.scale(total).backward()")
-    assert serious(found)[0] == "AMP111"
+    assert (finding.where.file, finding.where.line, finding.where.steps) == ("t.py", 9, (0, 1))
+    assert "2 backwards" in finding.claim
 
 
 def test_silent_on_the_documented_recipe(tmp_path: Path) -> None:
-    assert serious(judge(tmp_path, lambda: train(divide=True))) == []
+    assert serious(judge(tmp_path, train)) == []

@@ -103,6 +103,14 @@ def test_context_that_ends_before_the_forward(tmp_path: Path) -> None:
     assert only(found, "AMP120").where.line == line_of(too_early, "half(")
 
 
+def test_forward_on_another_thread(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: worker_thread(enter_inside=False))
+    assert serious(found) == ["AMP120"]
+    finding = only(found, "AMP120")
+    assert "another thread" in finding.claim
+    assert finding.where.module == "Sequential"
+
+
 @pytest.mark.parametrize("train", [inside_forward, only_evaluation, lambda: worker_thread(enter_inside=True)])
 def test_silent_where_autocast_reaches_the_work(tmp_path: Path, train: object) -> None:
     assert callable(train)
