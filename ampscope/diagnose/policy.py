@@ -97,10 +97,10 @@ class Policy:
     divergence_ratio: float = 10.0
     """A loss ten times what it was has left the region that it trained in; noise between batches is a factor of
     two to three."""
-    divergence_steps: int = 3
-    """Steps over which growth must be seen: two points make no series."""
     divergence_weights: float = 2.0
     """Weights that double within the run before the failure move by as much as they are."""
+    divergence_update: float = 0.5
+    """An update of half the weights forgets what they were; healthy first steps are below a tenth."""
     spike_ratio: float = 4.0
     """A loss four times the median before it is beyond the noise of batches."""
     spike_window: int = 20
@@ -133,6 +133,40 @@ class Policy:
     vanished_state: float = 0.05
     """Share of zero second moments, under a nonzero gradient, from which Adam divides by eps alone."""
 
+    average_reach: float = 0.05
+    """Half an ulp divided by the weight of a running average: how far, relative to the average, its target must be
+    off before it moves at all. 5 % of a weight is more than copies for evaluation or distillation bear."""
+    average_reach_certain: float = 0.25
+    """From this reach on a running average in half is stuck whatever is observed: no target drifts by a quarter."""
+    sum_growth: float = 4.0
+    """A value that grew by this factor while it was watched is a running sum."""
+    sum_margin: float = 1.25
+    """How far beyond the point where it stops the sum must be heading within the run to be worth a word."""
+    sum_drift: float = 2.0
+    """Ratio of two growth rates per step within which a sum grows evenly and was not reset in between."""
+    moment_min_steps: int = 32
+    """In fewer steps a second moment with beta2 = 0.999 has hardly moved in exact arithmetic either."""
+    moment_asked: float = 0.2
+    """Change of a second moment, relative to itself, that gradients must ask for before its absence counts: their
+    squares vary by less from sample to sample, averaged over a parameter."""
+    moment_followed: float = 0.1
+    """Below this part of the change that was asked for, a second moment stands still: float32 moments of healthy runs
+    follow by 0.27 and more where few steps were sampled in between, frozen ones by 0.01 and less."""
+    vanished_moment: float = 0.5
+    """Share of zero or subnormal second moments, under nonzero gradients, from which Adam has lost its scaling."""
+    eps_meant: float = 1e-6
+    """An eps above this was chosen to damp the steps, as reinforcement learning and Inception recipes do."""
+    eps_share: float = 0.5
+    """Share of elements whose step eps decides, from which Adam behaves as plain gradient descent."""
+    tiny_step: float = 1e-2
+    """Adam's first steps are about the learning rate itself, whatever the gradient; a hundredth of it is not Adam."""
+    adam_rate_most: float = 0.1
+    """Adam's learning rates lie below; methods that find their own step size (Prodigy, D-Adaptation) are given 1."""
+    early_samples: int = 4
+    """Samples in which Adam's steps still are about the learning rate: later, convergence makes them smaller."""
+    asking_gradient: float = 0.1
+    """Of the largest gradient norm seen: steps with a smaller gradient are those of a run that has converged."""
+
     # -- which precision runs ------------------------------------------------------------------------
 
     tensor_core_capability: float = 7.0
@@ -157,11 +191,6 @@ class Policy:
     """GradScalers in one process, each stepped and none updated, that show a scaler built in every iteration."""
     restart_skips: int = 2
     """Skips right after a restart that show a scale found anew; one may be chance."""
-
-    # -- texts ---------------------------------------------------------------------------------------
-
-    places_named: int = 3
-    """Names listed in a claim before "and N more"."""
 
 
 POLICY = Policy()
