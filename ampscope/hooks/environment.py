@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import sys
 from collections.abc import Mapping
 from importlib import metadata
@@ -32,9 +31,9 @@ def process_info(rank: int) -> ProcessInfo:
         proc=0,
         pid=os.getpid(),
         script=script,
-        python=platform.python_version(),
+        python=".".join(map(str, sys.version_info[:3])),
         torch=torch.__version__,
-        platform=platform.platform(),
+        platform=_platform(),
         cpu_model=_cpu_model(),
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         bf16_native=native_support("bf16"),
@@ -56,7 +55,7 @@ def native_support(kind: str) -> bool:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         major, _ = torch.cuda.get_device_capability()
         return major >= (8 if kind == "bf16" else 7)
-    if platform.system() == "Darwin" and platform.machine() == "arm64":
+    if sys.platform == "darwin" and os.uname().machine == "arm64":
         return True
     capabilities: Mapping[str, object] = {}
     with contextlib.suppress(Exception):
@@ -86,7 +85,13 @@ def _cpu_model() -> str:
         for line in file:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return os.uname().machine
+
+
+def _platform() -> str:
+    """Without the platform module, which starts a process to ask for the processor."""
+    system = os.uname()
+    return f"{system.sysname}-{system.release}-{system.machine}"
 
 
 def _versions() -> dict[str, str]:
