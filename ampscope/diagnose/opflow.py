@@ -13,19 +13,23 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from ampscope.diagnose.dtypes import HALF
+from ampscope.diagnose.transitions import HALF_TYPES
 
-VIEWS = frozenset({
-    "view", "_unsafe_view", "reshape", "t", "transpose", "permute", "expand", "slice", "select", "unsqueeze", "squeeze",
-    "unbind", "split", "split_with_sizes", "chunk", "detach", "alias", "lift_fresh", "as_strided", "diagonal", "unfold",
-    "narrow", "movedim", "swapaxes", "_reshape_alias", "view_as", "expand_as", "real", "imag",
-})  # fmt: skip
-COPIES = frozenset({
-    "clone", "_to_copy", "copy_", "index", "gather", "cat", "stack", "index_select", "embedding", "contiguous", "flip",
-    "roll", "repeat", "select_backward", "slice_backward", "neg", "abs", "take", "masked_select", "constant_pad_nd",
-    "dropout", "native_dropout", "lift_fresh_copy", "scatter", "repeat_interleave", "tril", "triu", "max", "min", "amax",
-    "amin", "sort", "topk", "_local_scalar_dense", "to", "squeeze_copy", "where",
-})  # fmt: skip
+VIEWS = frozenset(
+    (
+        "view _unsafe_view reshape t transpose permute expand slice select unsqueeze squeeze unbind split "
+        "split_with_sizes chunk detach alias lift_fresh as_strided diagonal unfold narrow movedim swapaxes "
+        "_reshape_alias view_as expand_as real imag"
+    ).split()
+)
+COPIES = frozenset(
+    (
+        "clone _to_copy copy_ index gather cat stack index_select embedding contiguous flip roll repeat "
+        "select_backward slice_backward neg abs take masked_select constant_pad_nd dropout native_dropout "
+        "lift_fresh_copy scatter repeat_interleave tril triu max min amax amin sort topk "
+        "_local_scalar_dense to squeeze_copy where"
+    ).split()
+)
 """Ops that hand their values on, at most with another dtype, sign or order."""
 
 
@@ -68,12 +72,12 @@ class Op:
     @property
     def to_half(self) -> str | None:
         """The half dtype of its results, if they have one."""
-        return next((d for d in self.out_dtypes if d in HALF), None)
+        return next((d for d in self.out_dtypes if d in HALF_TYPES), None)
 
     @property
     def from_half(self) -> str | None:
         """The half dtype among its arguments, if there is one."""
-        return next((d for d in self.in_dtypes if d in HALF), None)
+        return next((d for d in self.in_dtypes if d in HALF_TYPES), None)
 
     @property
     def view(self) -> bool:
@@ -210,7 +214,7 @@ def segment_ops(frame: pd.DataFrame, watched: bool) -> SegmentOps | None:
     if frame.empty:
         return None
     first = frame.iloc[0]
-    ops = tuple(_op(row) for row in frame.to_dict("records"))
+    ops = tuple(_op({str(k): v for k, v in row.items()}) for row in frame.to_dict("records"))
     return SegmentOps(
         rank=int(first["rank"]),
         proc=_int(first["proc"]) or 0,

@@ -1,0 +1,274 @@
+"""Where the trouble of a run began: the op, in data-flow order, that first made a non-finite value which reached a loss
+or a gradient, and of what kind it was. Which code a kind gets, and what to do, is for the rules to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+from weakref import WeakKeyDictionary
+
+from ampscope.diagnose.lineage import (
+    SOFTMAX,
+    cancelled,
+    functional,
+    is_mask,
+    mask_constant,
+    masked_row,
+    safeguard_lost,
+    saturated,
+)
+from ampscope.diagnose.opflow import Op, SegmentOps, segment_ops
+from ampscope.diagnose.signals import Signals
+from ampscope.diagnose.transitions import MATMUL, REDUCTION
+from ampscope.diagnose.troubles import Key, Trouble, troubles_of
+
+CASTS = frozenset({"_to_copy", "copy_", "to"})
+EXPONENTIALS = frozenset({"exp", "exp2", "expm1", "sinh", "cosh", "softplus", "logaddexp"})
+AT_ZERO = frozenset(
+    (
+        "log log2 log10 log1p sqrt rsqrt div true_divide reciprocal pow logit acos asin atanh acosh "
+        "linalg_vector_norm norm xlogy binary_cross_entropy addcdiv _euclidean_dist"
+    ).split()
+)
+"""Ops that have no finite value, or slope, at a zero, a negative number or a one."""
+ELEMENTWISE = frozenset(
+    (
+        "add sub rsub mul addcmul lerp div addcdiv reciprocal cat gelu silu softplus square hypot dist elu "
+        "mish leaky_relu _prelu_kernel cumsum"
+    ).split()
+)
+DIVIDES_BY_PROBABILITY = frozenset({"binary_cross_entropy_backward", "div", "reciprocal", "pow", "mul"})
+BCE_CLAMP = 2.0**14
+"""A slope of BCE above this comes from a probability within 2^-14 of 0 or 1: half has none but 0 and 1 themselves."""
+FP16_OVERFLOW = 65520.0
+"""From here on rounding to float16 gives inf (IEEE 754-2019, binary16, round to nearest even)."""
+
+MOST_SEGMENTS = 6
+"""Segments in trouble whose ops are looked at, first ones: a fault repeats."""
+
+
+class Kind(Enum):
+    """What made the value non-finite."""
+
+    CAST = "cast"
+    MATMUL = "matmul"
+    REDUCTION = "reduction"
+    ELEMENTWISE = "elementwise"
+    EXP = "exp"
+    MASK = "mask"
+    SAFEGUARD = "safeguard"
+    SATURATED = "saturated"
+    CANCELLED = "cancelled"
+    SINGULAR = "singular"
+    GRADIENT = "gradient"
+    ENTRY = "entry"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One op at which a segment's trouble began.
+
+    `key` is the op before it that explains it (the constant that vanished, the probability that saturated, the
+    difference that cancelled), None where none does. `precision`: half precision has a part in it.
+    """
+
+    kind: Kind
+    op: Op
+    key: Op | None
+    flow: SegmentOps
+    trouble: Trouble
+    precision: bool
+
+    @property
+    def step(self) -> int:
+        return self.flow.step
+
+
+_cache: WeakKeyDictionary[Signals, tuple[Origin, ...]] = WeakKeyDictionary()
+
+
+def origins_of(s: Signals) -> tuple[Origin, ...]:
+    """The origins of every recorded segment in trouble, in order of (rank, proc, segment, seq)."""
+    known = _cache.get(s)
+    if known is None:
+        troubles = troubles_of(s)
+        known = _cache[s] = tuple(
+            o for flow in bad_segments(s, troubles) for o in _origins(flow, troubles[_key(flow)])
+        )
+    return known
+
+
+def bad_segments(s: Signals, troubles: Mapping[Key, Trouble]) -> Iterator[SegmentOps]:
+    """The recorded ops of segments in trouble, the first few of each process."""
+    seen: dict[tuple[int, int], int] = {}
+    rows = s.frame(
+        "SELECT DISTINCT rank, coalesce(proc, 0) AS proc, segment FROM ops WHERE out_nonfinite > 0 OR "
+        "error IS NOT NULL ORDER BY ALL"
+    )
+    for rank, proc, segment in rows.itertuples(index=False, name=None):
+        key = (int(rank), int(proc), int(segment))
+        trouble = troubles.get(key)
+        taken = seen.get(key[:2], 0)
+        if (
+            trouble is None
+            or taken >= MOST_SEGMENTS
+            or (trouble.searching and not trouble.bad_forward and taken)
+        ):
+            continue
+        flow = load_segment(s, key)
+        if flow is not None:
+            seen[key[:2]] = taken + 1
+            yield flow
+
+
+def load_segment(s: Signals, key: Key) -> SegmentOps | None:
+    """The recorded ops of one segment; None when none were recorded."""
+    rank, proc, segment = key
+    chosen = f"rank = {rank} AND coalesce(proc, 0) = {proc} AND segment = {segment}"
+    level = s.frame(f"SELECT level FROM steps WHERE {chosen}")
+    watched = not level.empty and str(level["level"].iloc[0]) == "watch"
+    return segment_ops(
+        s.frame(f"SELECT * FROM ops WHERE {chosen} ORDER BY seq LIMIT {s.policy.max_op_rows}"), watched
+    )
+
+
+def _key(flow: SegmentOps) -> Key:
+    return flow.rank, flow.proc, flow.segment
+
+
+def _origins(flow: SegmentOps, trouble: Trouble) -> Iterator[Origin]:
+    """The origins of one segment. Where its forward went wrong, what backward did is a consequence."""
+    forward = list(_candidates(flow, trouble, backward=False))
+    if trouble.bad_forward or (forward and not trouble.searching):
+        yield from forward
+    if not (trouble.bad_forward and forward):
+        # Everything nearer the inputs may overflow on its own as well: the first in backward order tells.
+        yield from islice(_candidates(flow, trouble, backward=True), 1)
+
+
+def _candidates(flow: SegmentOps, trouble: Trouble, *, backward: bool) -> Iterator[Origin]:
+    for op in flow.ops:
+        if op.backward is not backward or op.phase == "optimizer":
+            continue
+        if op.born and (mask_constant(op) is not None or op.out_nan or not is_mask(op)):
+            kind, key, precision = classify(flow, op)
+        elif masked_row(flow, op):
+            kind, key, precision = Kind.MASK, _mask_of(flow, op), op.from_half is not None
+        elif _enters(flow, op):
+            kind, key, precision = Kind.ENTRY, None, False
+        else:
+            continue
+        if flow.reached(op) is not None:
+            yield Origin(kind, op, key, flow, trouble, precision)
+
+
+def _enters(flow: SegmentOps, op: Op) -> bool:
+    """It read non-finite values that no recorded op of the segment wrote."""
+    if not op.in_nonfinite or not op.out_nonfinite or op.view:
+        return False
+    if flow.watched and op.reached is None:
+        return False
+    writers = flow.writers(op)
+    return not any(w is not None and w.out_nonfinite for w in writers) and any(w is None for w in writers)
+
+
+def _mask_of(flow: SegmentOps, op: Op) -> Op | None:
+    return next((a for _, a in flow.ancestors(op) if a.out_nonfinite and is_mask(a)), None)
+
+
+def classify(flow: SegmentOps, op: Op) -> tuple[Kind, Op | None, bool]:
+    """(kind, the op that explains it, whether half precision has a part in it) of an op that made non-finite values
+    of finite ones."""
+    name = functional(op)
+    half = op.to_half or op.from_half
+    if op.op in CASTS:
+        if op.to_half != "float16" or (op.in_amax or 0.0) < FP16_OVERFLOW:
+            return Kind.OTHER, None, half is not None
+        maker = next(flow.sources(op), None)
+        if not op.backward:
+            return Kind.CAST, maker, True
+        certain = _certain(flow, maker)
+        return (Kind.SATURATED, certain, True) if certain is not None else (Kind.GRADIENT, maker, True)
+    if name in AT_ZERO and _at_zero(flow, op):
+        return _singular(flow, op)
+    by_magnitude = op.to_half is not None and _float32_survives(op) is not False
+    if name in EXPONENTIALS or (name in ("pow", "square", "mul") and _power_of_exp(flow, op)):
+        return Kind.EXP, None, by_magnitude
+    if op.backward and by_magnitude:
+        return Kind.GRADIENT, None, True
+    if mask_constant(op) is not None:
+        return Kind.MASK, op, True
+    if name in MATMUL or op.op in MATMUL:
+        return Kind.MATMUL, None, by_magnitude
+    if name in REDUCTION or op.op in REDUCTION:
+        return Kind.REDUCTION, None, by_magnitude
+    if name in ELEMENTWISE:
+        return Kind.ELEMENTWISE, None, by_magnitude
+    if name in SOFTMAX:
+        return Kind.MASK, None, half is not None
+    return Kind.OTHER, None, by_magnitude
+
+
+def _float32_survives(op: Op) -> bool | None:
+    return None if op.shadow_nonfinite is None else op.shadow_nonfinite < op.out_nonfinite
+
+
+def _certain(flow: SegmentOps, maker: Op | None) -> Op | None:
+    """The saturated probability behind a gradient that is too large; BCE backward itself where it is not recorded."""
+    if maker is None or functional(maker) not in DIVIDES_BY_PROBABILITY:
+        return None
+    found = saturated(flow, maker)
+    if found is None and maker.op == "binary_cross_entropy_backward" and maker.in_amax and maker.out_amax:
+        return maker if maker.out_amax / max(maker.in_amax, 1.0) >= BCE_CLAMP else None
+    return found
+
+
+def _power_of_exp(flow: SegmentOps, op: Op) -> bool:
+    made = list(flow.sources(op))
+    return bool(made) and all(functional(m) in EXPONENTIALS for m in made)
+
+
+def _at_zero(flow: SegmentOps, op: Op) -> bool:
+    """It failed at a zero, a negative number or a one, not because its result is too large."""
+    name = functional(op)
+    if _float32_survives(op):
+        return False
+    if name in ("div", "true_divide", "addcdiv"):
+        if op.out_nan:
+            return True
+        below = flow.writers(op)[-1] if op.ins else None
+        return below.out_zeros > 0 if below is not None and not below.view else op.in_zeros > 0
+    if name in ("pow", "linalg_vector_norm", "norm", "square"):
+        exponent = op.scalars[0] if op.scalars else 1.0
+        return (op.in_zeros > 0 and exponent < 0.0) or (
+            op.in_amin is not None and op.in_amin < 0.0 and op.out_nan > 0
+        )
+    if name in ("acos", "asin", "atanh", "logit"):
+        return op.in_amax is not None and op.in_amax >= 1.0
+    return op.in_zeros > 0 or (op.in_amin is not None and op.in_amin < 0.0)
+
+
+def _singular(flow: SegmentOps, op: Op) -> tuple[Kind, Op | None, bool]:
+    name = functional(op)
+    argument = len(op.ins) - 1 if name in ("div", "true_divide", "addcdiv") and len(op.ins) > 1 else None
+    if (
+        op.in_amin is not None
+        and op.in_amin < 0.0
+        and name in ("sqrt", "rsqrt", "log", "log2", "log10", "pow")
+    ):
+        found = cancelled(flow, op, argument)
+        return (Kind.CANCELLED, found, True) if found is not None else (Kind.SINGULAR, None, False)
+    lost = safeguard_lost(flow, op, argument)
+    if lost is not None:
+        return Kind.SAFEGUARD, lost, True
+    certain = saturated(flow, op, argument)
+    if certain is not None:
+        return Kind.SATURATED, certain, True
+    found = cancelled(flow, op, argument)
+    if found is not None and not op.backward:
+        return Kind.CANCELLED, found, True
+    return Kind.SINGULAR, None, op.from_half is not None

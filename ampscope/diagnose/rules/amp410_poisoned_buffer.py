@@ -1,0 +1,131 @@
+"""A non-finite value entered a running statistic or a moving average, and stays there.
+
+## How it shows
+One bad batch, skipped by the scaler like any other; training goes on with a finite loss. But evaluation gives NaN
+(batch norm uses its running statistics there), or every later loss that is divided by a moving average is NaN.
+
+## Why it happens
+0.9 · inf + 0.1 · x is inf, whatever x is. GradScaler protects the weights from a bad step; buffers that the forward
+updates, and averages kept beside the model, have been updated by then.
+
+## Fix
+```diff
++ if torch.isfinite(batch_stat).all():
+      self.running.lerp_(batch_stat, 0.1)
+```
+Guard the update, and reset what is poisoned: `norm.reset_running_stats()`, or load an earlier checkpoint.
+
+## What would refute it
+The buffer is finite at the end of the run.
+
+## Source
+[pytorch #8291](https://github.com/pytorch/pytorch/issues/8291) (running_var becomes NaN);
+IEEE 754-2019, section 6.1 (infinity arithmetic)
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ampscope.diagnose.failing import FOLLOWS, groups, op_evidence, place_phrase, where_of
+from ampscope.diagnose.finding import Change, Finding, Where
+from ampscope.diagnose.lineage import functional
+from ampscope.diagnose.opflow import Op, SegmentOps
+from ampscope.diagnose.origins import Kind, Origin
+from ampscope.diagnose.rule import ROOT, Found, Rule, rule
+from ampscope.diagnose.signals import Signals, quoted
+from ampscope.diagnose.symptoms import BAD_WEIGHTS
+from ampscope.diagnose.text import count, listed
+from ampscope.diagnose.troubles import lasting
+
+DIFF = "+ if torch.isfinite(value).all():\n      buffer.lerp_(value, momentum)"
+
+
+@rule(
+    "AMP410",
+    "poisoned-buffer",
+    "critical",
+    explains=(*FOLLOWS, BAD_WEIGHTS, "AMP402", "AMP404", "AMP405", "AMP407", "AMP409", "AMP413"),
+    depth=ROOT,
+)
+def poisoned_buffer(rule: Rule, s: Signals) -> Found:
+    """A buffer that is not finite while training goes on; or an average kept by hand that is read and updated."""
+    rows = s.nonfinite[s.nonfinite["role"].eq("buffer")]
+    if not rows.empty:
+        first = rows.iloc[0]
+        key = (int(first["rank"]), 0 if pd.isna(first["proc"]) else int(first["proc"]), int(first["segment"]))
+        if not lasting(s, key):
+            yield _buffers(rule, s, rows)
+            return
+    for group in groups(s, _average):
+        op = group[0].op
+        yield rule.finding(
+            where_of(group),
+            f"A moving average{place_phrase(op)} came into the step as NaN or inf and is updated from itself "
+            f"({functional(op)} on line {op.line}): once poisoned it stays so, and the loss that uses "
+            "it is not finite.",
+            "Guard the update (skip it when the new value is not finite) and start the average anew.",
+            evidence=(
+                s.measure(
+                    "steps in which it was read as non-finite",
+                    f"SELECT count(DISTINCT segment) FROM ops WHERE op = 'aten::{op.op}' AND line = {op.line} AND "
+                    "in_nonfinite > 0",
+                    "steps",
+                )
+                if op.line
+                else None,
+                *op_evidence(s, op)[:1],
+            ),
+            falsifier="The average is finite when the step begins.",
+            change=Change(diff=DIFF),
+        )
+
+
+def _buffers(rule: Rule, s: Signals, rows: pd.DataFrame) -> Finding:
+    names = list(dict.fromkeys(rows["name"].astype(str)))
+    step = int(rows["step"].min())
+    good = s.steps[s.steps["step"].gt(step) & s.steps["outcome"].eq("stepped")]
+    return rule.finding(
+        Where(
+            module=None if pd.isna(rows["module"].iloc[0]) else str(rows["module"].iloc[0]),
+            tensor=names[0],
+            steps=(step, int(s.steps["step"].max())),
+        ),
+        f"{listed(names)} became NaN or inf at step {step} and keep it, while training went on for "
+        f"{count(len(good), 'step')}: what uses these buffers (evaluation does) is not finite.",
+        "Reset these buffers (reset_running_stats) or load an earlier checkpoint, and guard their update.",
+        evidence=(
+            s.measure(
+                "non-finite elements",
+                f"SELECT max(nan + posinf + neginf) FROM nonfinite WHERE name = {quoted(names[0])}",
+            ),
+            s.measure(
+                "first step",
+                f"SELECT min(step) FROM nonfinite WHERE role = 'buffer' AND name = {quoted(names[0])}",
+            ),
+            s.measure(
+                "good steps after it",
+                f"SELECT count(*) FROM steps WHERE step > {step} AND outcome = 'stepped'",
+                "steps",
+            ),
+        ),
+        falsifier="The buffer is finite at the end of the run.",
+        change=Change(diff=DIFF),
+    )
+
+
+def _average(o: Origin) -> bool:
+    """What came in non-finite is decayed and added to: an average that the step updates."""
+    if o.kind is not Kind.ENTRY or o.op.cast_source or o.op.backward:
+        return False
+    name = functional(o.op)
+    if name == "lerp":
+        return True
+    if name not in ("mul", "_foreach_mul") or not any(0.5 <= c < 1.0 for c in o.op.scalars):
+        return False
+    return any(functional(r) in ("add", "_foreach_add", "addcmul") for r in _near(o.flow, o.op))
+
+
+def _near(flow: SegmentOps, op: Op) -> list[Op]:
+    readers = list(flow.readers(op))[:4]
+    return readers or list(flow.after(op))[:3]
