@@ -2,7 +2,8 @@
 
 ## How it shows
 What only that loss trains (an auxiliary head, a regulariser) stays flat, while the rest learns. When no loss is
-scaled at all, nothing learns: every update is `scale` times too small.
+scaled at all, nothing learns: every update is `scale` times too small. Where `scale` was never called, the scaler
+says so: `Attempted step but _scale is None`.
 
 ## Why it happens
 `scaler.step(optimizer)` divides all gradients of the optimizer by the scale. Those that were never multiplied by it
@@ -27,7 +28,7 @@ The loss was multiplied by the scale by hand, or it is added after `unscale_` on
 from __future__ import annotations
 
 from ampscope.diagnose.calls import Call
-from ampscope.diagnose.families import UNDERFLOW
+from ampscope.diagnose.families import CRASHED, UNDERFLOW
 from ampscope.diagnose.finding import Change
 from ampscope.diagnose.places import at, by_place
 from ampscope.diagnose.rule import Found, Rule, rule
@@ -36,7 +37,7 @@ from ampscope.diagnose.text import count, listed, pow2
 from ampscope.diagnose.windows import Window
 
 
-@rule("AMP107", "loss-not-scaled", "critical", needs=("calls",), explains=UNDERFLOW)
+@rule("AMP107", "loss-not-scaled", "critical", needs=("calls",), explains=(*UNDERFLOW, *CRASHED))
 def loss_not_scaled(rule: Rule, s: Signals) -> Found:
     """A backward root found unscaled or mixed whose gradients the scaler divides."""
     wrong = [(w, b) for w in s.windows for b in _unscaled_backwards(s, w)]

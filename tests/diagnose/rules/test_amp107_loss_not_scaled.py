@@ -45,7 +45,7 @@ def two_losses(how: str) -> None:
         scaler.update()
 
 
-def forgotten() -> None:
+def forgotten(scale_something: bool) -> None:
     model = classifier()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14)
@@ -55,7 +55,8 @@ def forgotten() -> None:
         with half():
             loss = F.cross_entropy(model(x), y)
         loss.backward()
-        scaler.scale(loss.detach())
+        if scale_something:
+            scaler.scale(loss.detach())
         scaler.step(optimizer)
         scaler.update()
 
@@ -88,9 +89,15 @@ def test_auxiliary_loss_bypasses_the_scaler(tmp_path: Path) -> None:
 
 
 def test_no_loss_is_scaled(tmp_path: Path) -> None:
-    found = judge(tmp_path, forgotten)
+    found = judge(tmp_path, lambda: forgotten(scale_something=True))
     assert serious(found)[0] == "AMP107"
     assert found.findings[0].where.line == line_of(forgotten, "loss.backward()")
+
+
+def test_scale_was_never_called(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: forgotten(scale_something=False), raises=True)
+    assert serious(found) == ["AMP107"]
+    assert any("AssertionError" in s for s in only(found, "AMP107").symptoms)
 
 
 @pytest.mark.parametrize("how", ["both scaled", "by hand", "after unscale"])
