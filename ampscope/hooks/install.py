@@ -14,6 +14,7 @@ from ampscope.hooks.backward import Backward
 from ampscope.hooks.blame import Blame
 from ampscope.hooks.blocks import Blocks
 from ampscope.hooks.census_control import CensusControl
+from ampscope.hooks.compiled import Compiled
 from ampscope.hooks.edits import GradEdits
 from ampscope.hooks.exceptions import Exceptions
 from ampscope.hooks.ledger import Ledger
@@ -46,13 +47,19 @@ def install_from_environment() -> None:
 
 
 def start(settings: Settings) -> Session:
-    """Install a session. Raises RuntimeError when one records already."""
+    """Install a session. Raises RuntimeError when one records already, and what goes wrong on the way, with every
+    hook taken away again."""
     global _current, _fork_hook
     if _current is not None:
         raise RuntimeError("ampscope records this process already: end the other Recorder first.")
     session = Session(settings, on_activate=_close_with_multiprocessing)
     _current = session
-    session.start(_collectors(session))
+    try:
+        session.start(_collectors(session))
+    except BaseException:
+        _current = None
+        session.abandon()
+        raise
     atexit.register(stop, session)
     if not _fork_hook:
         _fork_hook = True
@@ -100,16 +107,31 @@ def _collectors(session: Session) -> list[Any]:
     census = CensusControl(session)
     order: list[Any] = [Overrides(session), exceptions, parameters, ranges, updates, blame, edits]
     blocks = Blocks(session)
-    modules = Modules(session, lambda *a: ranges.on_output(*a), lambda *a: blame.on_inputs(*a), blocks)
-    scaler.listen(lambda o, n: edits.look(o, n), lambda o, n, s: blame.on_skip(o, n, s))
-    scaler.listen(lambda o, n: ranges.on_scaled_gradients(o, n), lambda o, n, s: None)
-    api.listen(lambda p, s: edits.look_at(p))
-    api.listen(lambda p, s: ranges.on_clip(p, s))
-    optimizers.listen(lambda o, n: edits.before_step(o, n), lambda o, n: None)
-    optimizers.listen(lambda o, n: ranges.before_step(o, n), lambda o, n: ranges.after_step(o, n))
-    optimizers.listen(lambda o, n: updates.before_step(o, n), lambda o, n: updates.after_step(o, n))
-    backward.listen(lambda: edits.after_backward())
-    return [*order, blocks, modules, optimizers, scaler, backward, api, census, Ledger(session)]
+    modules = Modules(session, ranges.on_output, blame.on_inputs, blocks)
+    scaler.listen(edits.look, blame.on_skip)
+    scaler.listen(ranges.on_scaled_gradients, _nothing)
+    api.listen(lambda params, scaled: edits.look_at(params))
+    api.listen(ranges.on_clip)
+    optimizers.listen(edits.before_step, _nothing)
+    optimizers.listen(ranges.before_step, ranges.after_step)
+    optimizers.listen(updates.before_step, updates.after_step)
+    backward.listen(edits.after_backward)
+    return [
+        *order,
+        blocks,
+        modules,
+        optimizers,
+        scaler,
+        backward,
+        api,
+        census,
+        Compiled(session),
+        Ledger(session),
+    ]
+
+
+def _nothing(*args: Any) -> None:
+    """A listener that has no interest in this moment."""
 
 
 def _close_with_multiprocessing(session: Session) -> None:
