@@ -12,13 +12,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import _C
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ampscope.hooks.process_state import capturing
-from ampscope.hooks.quiet import is_quiet, quiet
+from ampscope.hooks.quiet import is_quiet
+from ampscope.hooks.redispatch import redispatch
 from ampscope.hooks.yielding import profiler_runs, yield_to_profiler
 
 _running: weakref.WeakSet[OpMode] = weakref.WeakSet()
@@ -100,7 +100,7 @@ class OpMode(TorchDispatchMode):
         if not isinstance(func, OpOverload):
             # A higher-order op such as cond is dispatched from Python: it is control flow, and no aten op.
             return func(*args, **kwargs)
-        token = retry = None
+        token = None
         began = time.perf_counter()
         if self.active and not is_quiet():
             try:
@@ -109,20 +109,12 @@ class OpMode(TorchDispatchMode):
                 self._failed()
         called = time.perf_counter()
         try:
-            out = func(*args, **kwargs)
+            out = redispatch(func, args, kwargs)
         except BaseException as error:
-            retry = _numbers_as_tensors(func, args, error)
-            if retry is None:
-                if token is not None:
-                    self._after_error(token, error)
-                raise
-        if retry is not None:
-            out = func(*retry, **kwargs)
+            if token is not None:
+                self._after_error(token, error)
+            raise
         returned = time.perf_counter()
-        if func.__name__.startswith("_foreach_") and func._schema.is_mutable:
-            # Under any dispatch mode these leave the version counters alone, and autograd would miss that a
-            # saved tensor was changed.
-            torch.autograd.graph.increment_version(args[0])
         if token is not None:
             try:
                 self.after(token, out, returned - called)
@@ -140,28 +132,6 @@ class OpMode(TorchDispatchMode):
     def _failed(self) -> None:
         self.failure = traceback.format_exc(limit=12)
         self.active = False
-
-
-_WRAPPED = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
-
-
-def _numbers_as_tensors(func: Any, args: tuple[Any, ...], error: BaseException) -> list[Any] | None:
-    """Arguments for a second try, when an op refused what the dispatcher itself did to them.
-
-    The dispatcher gives a mode Python numbers for tensors that wrap one (constants of TorchScript are such),
-    and most operators then do not take them back. They refuse before they do anything.
-    """
-    if not isinstance(error, RuntimeError) or "Expected a value of type 'Tensor'" not in str(error):
-        return None
-    wanted = [str(a.type) == "Tensor" for a in func._schema.arguments]
-    numbers = [w and type(a) in _WRAPPED for w, a in zip(wanted, args, strict=False)]
-    if not any(numbers):
-        return None
-    with quiet():
-        return [
-            torch.scalar_tensor(a, dtype=_WRAPPED[type(a)], device="cpu") if number else a
-            for a, number in zip(args, numbers, strict=False)
-        ]
 
 
 def _edit_stack(edit: Any) -> None:
