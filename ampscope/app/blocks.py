@@ -14,7 +14,15 @@ from ampscope.report.text import clean, clean_block
 GRAPH_CONFIG = {
     "displaylogo": False,
     "responsive": True,
-    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
+    # "Share chart" would offer to upload the figure to a cloud.
+    "modeBarButtonsToRemove": [
+        "sendChartToCloud",
+        "select2d",
+        "lasso2d",
+        "autoScale2d",
+        "zoomIn2d",
+        "zoomOut2d",
+    ],
     "toImageButtonOptions": {"format": "svg"},
     "showTips": False,
     "plotlyServerURL": "",
@@ -29,6 +37,11 @@ def graph(figure: go.Figure, about: str, id: Any = None) -> html.Div:
     )
     plot = dcc.Graph(figure=figure, config=GRAPH_CONFIG, style={"height": figure.layout.height}, **more)
     return html.Div(plot, className="graph", role="figure", **{"aria-label": about})
+
+
+def pickable(figure: go.Figure, key: str, axis: str, values: Sequence[Any]) -> None:
+    """Makes a click choose: the parameter `key` of the address becomes the value at the clicked place of `axis`."""
+    figure.layout.meta = {"pick": {"key": key, "axis": axis, "values": list(values)}}
 
 
 def notice(title: str, text: str = "", kind: str = "empty") -> html.Div:

@@ -173,8 +173,11 @@ def _register_clientside(app: Dash) -> None:
         State(controls, "value"),
         defaults,
     )
-    picks = {"type": "pick", "key": ALL}
-    client("pick", Output("sink-pick", "children"), Input(picks, "clickData"), State(picks, "id"))
+    for kind in ("pick", "whatif-history"):
+        figures = {"type": kind, "of": ALL}
+        client(
+            "pick", Output(f"sink-{kind}", "children"), Input(figures, "clickData"), State(figures, "figure")
+        )
     links = {"type": "nav", "path": ALL}
     client(
         "nav",
@@ -215,8 +218,10 @@ def _register_clientside(app: Dash) -> None:
     client("knob", Output("sink-knob", "children"), *choices, State(slider, "value"))
 
 
+SINKS = ("control", "pick", "whatif-history", "title", "slide", "knob")
+"""Outputs of callbacks that only act."""
+
+
 def root() -> html.Div:
-    """Hidden outputs of callbacks that only act."""
-    return html.Div(
-        [html.Span(id=f"sink-{name}") for name in ("control", "pick", "title", "slide", "knob")], hidden=True
-    )
+    """Where `SINKS` hang, hidden."""
+    return html.Div([html.Span(id=f"sink-{name}") for name in SINKS], hidden=True)

@@ -11,7 +11,7 @@ import pandas as pd
 from dash import html
 
 from ampscope.app import formats, whatif
-from ampscope.app.blocks import graph, notice
+from ampscope.app.blocks import graph, notice, pickable
 from ampscope.app.figures import heat
 from ampscope.app.page import Control, Part, chosen
 from ampscope.app.queries import order, tensors
@@ -154,8 +154,9 @@ class Explorer:
         data = heat.matrix(rows, names, metric.value(rows), bad, nonzero(rows).isna() & (bad == 0))
         selected = context.view.choice("tensor", names, self.default_tensor(context, names))
         figure = heat.heat(data, metric.kind, metric.label, selected)
+        pickable(figure, "tensor", "y", data.names)
         about = f"Heat map, {len(names)} tensors in forward order by step: {metric.label} of {ROLE_NAMES[which.role]}."
-        return [graph(figure, about, {"type": "pick", "key": "tensor"}), _legend(bad)]
+        return [graph(figure, about, {"type": "pick", "of": "tensor"}), _legend(bad)]
 
     def one_tensor(self, context: Context) -> Any:
         which = self.chosen(context)

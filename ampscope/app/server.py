@@ -95,7 +95,12 @@ class Server:
         sock = bind(self.host, self.port)
         self.port = sock.getsockname()[1]
         self._server = waitress.create_server(
-            self.app.server, sockets=[sock], threads=THREADS, ident=None, clear_untrusted_proxy_headers=True
+            self.app.server,
+            sockets=[sock],
+            threads=THREADS,
+            ident=None,
+            clear_untrusted_proxy_headers=True,
+            outbuf_overflow=1 << 26,  # plotly.js from memory, not through a temporary file
         )
 
     @property

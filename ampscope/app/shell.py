@@ -38,14 +38,14 @@ def layout(sinks: Any, live_ms: int) -> Any:
         ],
         className="header",
     )
-    navigation = html.Nav([ui.nav_link(p.path, p.title, p.icon) for p in PAGES], **{"aria-label": "Pages"})
+    navigation = html.Div([ui.nav_link(p.path, p.title, p.icon) for p in PAGES])
     stores = [
         dcc.Location(id="url", refresh=False),
         dcc.Store(id="view"),
         dcc.Store(id="rendered"),
         dcc.Interval(id="tick", interval=live_ms, disabled=True),
     ]
-    main = html.Main([html.Div(id="skeleton"), sinks], id="main")
+    main = html.Div([html.Div(id="skeleton"), sinks], id="main", tabIndex="-1")
     skip = html.A("Skip to the page", href="#main", className="skip-link")
     return ui.provider([*stores, skip, ui.shell(header, navigation, main)])
 

@@ -48,7 +48,7 @@ def shell(header: Any, navigation: Any, main: Any) -> Any:
     return dmc.AppShell(
         [
             dmc.AppShellHeader(header),
-            dmc.AppShellNavbar(navigation, p="sm"),
+            dmc.AppShellNavbar(navigation, p="sm", **{"aria-label": "Pages"}),
             dmc.AppShellMain(main),
         ],
         id="shell",

@@ -12,7 +12,7 @@ import numpy as np
 from dash import dcc, html
 
 from ampscope.app import formats
-from ampscope.app.blocks import GRAPH_CONFIG, jump
+from ampscope.app.blocks import GRAPH_CONFIG, jump, pickable
 from ampscope.app.figures import base, spread
 from ampscope.app.queries.tensors import History, Spectrum
 from ampscope.app.runs import Context
@@ -73,9 +73,16 @@ def tensor_data(data: History, at: int | None, scale: float, through: str = "") 
         "through": data.dtype if data.dtype in HALF else through,
         "inexact": data.inexact,
         "formats": formats.as_json(),
-        "history": spread.history(data).to_plotly_json(),
+        "history": _history(data),
         "spectrum": spectrum.to_plotly_json(),
     }
+
+
+def _history(data: History) -> dict[str, Any]:
+    figure = spread.history(data)
+    pickable(figure, "at", "x", data.last.tolist())
+    found: dict[str, Any] = figure.to_plotly_json()
+    return found
 
 
 def tensor_view(context: Context, name: str, data: History, store: dict[str, Any], at: int | None) -> Any:

@@ -16,6 +16,7 @@ def test_a_figure_says_what_it_shows_and_loads_nothing() -> None:
     outer, inner = list(walk.nodes(plot))
     assert outer["props"]["aria-label"] == "Loss over steps."
     assert inner["props"]["config"]["plotlyServerURL"] == ""
+    assert "sendChartToCloud" in inner["props"]["config"]["modeBarButtonsToRemove"]
     assert inner["props"]["style"] == {"height": 120}
     assert inner["props"]["figure"]["layout"]["uirevision"] == "Loss over steps."
 
@@ -33,7 +34,9 @@ def test_code_between_backticks() -> None:
 
 @given(st.text(max_size=60))
 def test_prose_loses_no_character_but_backticks(text: str) -> None:
-    shown = "".join(p if isinstance(p, str) else p["props"]["children"] for p in walk.tree(blocks.prose(text)))
+    shown = "".join(
+        p if isinstance(p, str) else p["props"]["children"] for p in walk.tree(blocks.prose(text))
+    )
     assert shown.replace("`", "") == clean(text).replace("`", "")
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ampscope.trace import liveness
 from ampscope.trace.records import ProcessInfo
-from ampscope.trace.runinfo import claim_process, create_run, finish_process, finish_run
+from ampscope.trace.runinfo import claim_process, create_run, finish_process, finish_run, read_run, write_run
 from ampscope.trace.writer import TraceWriter
 
 Row = dict[str, Any]
@@ -220,7 +221,7 @@ class RunKit:
                  message="Recording <b>started</b> & well.", file="train.py", line=1)  # fmt: skip
 
     def write(self, path: Path, complete: bool = True) -> Path:
-        """Makes the run directory `path`, the way the recorder does."""
+        """Makes the run directory `path`, the way the recorder does; not complete: its recorder is gone."""
         create_run(path, ["python", "train.py", "--lr", "3e-4"], {"every": self.every, "budget": 2.0})
         proc = claim_process(path, 0, process_info())
         writer = TraceWriter(path, strict=True)
@@ -230,4 +231,7 @@ class RunKit:
         finish_process(path, 0, proc, writer.parts)
         if complete:
             finish_run(path, 0)
+        else:
+            gone = replace(liveness.current(), pid=2**22 + 1)
+            write_run(path, replace(read_run(path), supervisor=gone))
         return path

@@ -72,6 +72,9 @@
     else dash_clientside.set_props("url", { search: search });
   }
 
+  /* 16384 and "16384.0" are one value. */
+  const same = (x, y) => String(x) === String(y) || (y !== "" && Number(x) === Number(y));
+
   const keyOf = (id) => JSON.parse(id.split(".")[0]).key;
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
@@ -97,8 +100,8 @@
           if (trigger.value === null || trigger.value === undefined || trigger.value === "") continue;
           const value = String(trigger.value);
           const current = a.params().get(key) ?? known[key];
-          if (value === String(current)) continue;
-          changes[key] = value === known[key] ? null : value;
+          if (current !== undefined && same(value, current)) continue;
+          changes[key] = known[key] !== undefined && same(value, known[key]) ? null : value;
         }
         setParams(changes);
         return "";
@@ -110,19 +113,21 @@
         const known = Object.assign({}, ...(defaults || []));
         return ids.map((id, i) => {
           const wanted = params.get(id.key) ?? known[id.key];
-          if (wanted === undefined || String(values[i]) === wanted) return dash_clientside.no_update;
+          if (wanted === undefined || same(values[i], wanted)) return dash_clientside.no_update;
           return typeof values[i] === "number" ? Number(wanted) : wanted;
         });
       },
 
-      /* A click into a figure chooses what was clicked. The last entry of customdata is the raw name. */
-      pick: function (clicks, ids) {
+      /* A click into a figure chooses what was clicked: its layout.meta says which parameter, along which axis. */
+      pick: function (clicks, figures) {
         const context = dash_clientside.callback_context;
         for (const trigger of context.triggered || []) {
           const point = trigger.value && trigger.value.points && trigger.value.points[0];
-          if (!point || !point.customdata) continue;
-          const data = point.customdata;
-          setParams({ [keyOf(trigger.prop_id)]: String(data[data.length - 1]) });
+          const at = clicks.indexOf(trigger.value);
+          const meta = point && at >= 0 && figures[at] && figures[at].layout.meta;
+          if (!meta || !meta.pick) continue;
+          const chosen = meta.pick.values[Math.round(point[meta.pick.axis])];
+          if (chosen !== undefined) setParams({ [meta.pick.key]: String(chosen) });
         }
         return "";
       },

@@ -16,6 +16,13 @@
     return [sure, maybe];
   };
 
+  /* [surely, possibly] how many scaled magnitudes round to zero: all of them when the largest one does, edge included. */
+  a.flushed = function (data, k, format) {
+    const all = data.counts.reduce((x, y) => x + y, 0);
+    if (!(data.amax > 0) || Math.log2(data.amax) + k <= format.flush_log2) return [all, all];
+    return a.below(data.counts, data.low, k, format.flush_log2);
+  };
+
   a.overflow = function (data, k, format) {
     const t = Math.log2(format.overflow);
     if (!(data.amax > 0) || Math.log2(data.amax) + k < t) return [0, 0];
@@ -30,7 +37,7 @@
 
   /* Counts of one histogram in one format at one scale, each [lower, upper]. */
   a.whatIf = function (data, k, format) {
-    const flushed = a.below(data.counts, data.low, k, format.flush_log2);
+    const flushed = a.flushed(data, k, format);
     const small = a.below(data.counts, data.low, k, format.min_normal_log2);
     return {
       flushed: flushed,
@@ -59,7 +66,10 @@
     let flushed = 0;
     for (let i = 0; i < t.counts.length; i++) {
       flushed += t.counts[i];
-      if (flushed > allowed) return Math.max(-126, Math.min(127, format.flush_log2 - (t.low + i)));
+      if (flushed <= allowed) continue;
+      const k = format.flush_log2 - (t.low + i);
+      const edge = a.flushed(t, k, format)[0] > allowed ? 1 : 0;
+      return Math.max(-126, Math.min(127, k + edge));
     }
     return null;
   }

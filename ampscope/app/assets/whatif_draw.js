@@ -203,7 +203,7 @@
       let f = 0;
       let o = 0;
       for (const t of data.tensors) {
-        f += a.below(t.counts, t.low, k, chosen.format.flush_log2)[1];
+        f += a.flushed(t, k, chosen.format)[1];
         o += a.overflow(t, k, chosen.format)[1];
       }
       ks.push(k);
@@ -308,6 +308,8 @@
         return "";
       },
       knob: function (values, ids, knobs) {
+        /* While the user moves the slider, the number follows it and not the other way round. */
+        if (document.activeElement && document.activeElement.getAttribute("role") === "slider") return "";
         const scale = Number(valueOf("scale", values, ids));
         if (scale > 0 && knobs.length && knobs[0] !== knobAt(scale))
           dash_clientside.set_props({ type: "slider", key: "scale" }, { value: knobAt(scale) });

@@ -74,7 +74,7 @@ def heat(data: Matrix, kind: str, title: str, selected: str = "") -> go.Figure:
     """`kind` is harm or part (shares of 0 … 1, alarming or not), log2 (magnitudes) or binades (signed room, red
     where it ends).
 
-    `customdata` of a cell is [name as a label, steps, value, non-finite share, name as it is].
+    `customdata` of a cell is [name as a label, steps, value, non-finite share].
     """
     height = int(min(760, max(220, ROW * len(data.names) + 90)))
     fig = figure(height, left=12, right=12, top=10)
@@ -138,12 +138,11 @@ def _texts(values: np.ndarray, show: Callable[[float], str]) -> np.ndarray:
 
 def _hover(data: Matrix, text: np.ndarray) -> np.ndarray:
     spans = step_labels(data.first, data.last)
-    out = np.empty((*data.values.shape, 5), dtype=object)
+    out = np.empty((*data.values.shape, 4), dtype=object)
     out[..., 0] = np.array([plain(n) for n in data.names], dtype=object)[:, None]
     out[..., 1] = np.array(spans, dtype=object)[None, :]
     out[..., 2] = text
     out[..., 3] = [[f"<br>NaN or inf: {share(b)}" if b > 0 else "" for b in row] for row in data.bad]
-    out[..., 4] = np.array(data.names, dtype=object)[:, None]
     return out
 
 

@@ -40,7 +40,7 @@ def history(data: History, height: int = 420) -> go.Figure:
             x=x,
             y=y,
             name=name,
-            customdata=_cells(labels, steps, shares, data.last),
+            customdata=_cells(labels, steps, shares),
             coloraxis="coloraxis",
             hoverongaps=False,
             hovertemplate=_HOVER,
@@ -52,7 +52,7 @@ def history(data: History, height: int = 420) -> go.Figure:
             x=x,
             y=[above, above + 1],
             name=BAD,
-            customdata=_cells(["inf", "NaN"], steps, bad, data.last),
+            customdata=_cells(["inf", "NaN"], steps, bad),
             colorscale=[[0, palette.NONFINITE], [1, palette.NONFINITE]],
             showscale=False,
             hoverongaps=False,
@@ -97,13 +97,12 @@ def _colored(shares: np.ndarray) -> np.ndarray:
     return np.where(shares > 0, np.maximum(logs, -6), np.nan)
 
 
-def _cells(names: Sequence[str], steps: Sequence[str], z: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Hover text of each cell; the last entry is the last step of its column, for a click."""
-    out = np.empty((*z.shape, 4), dtype=object)
+def _cells(names: Sequence[str], steps: Sequence[str], z: np.ndarray) -> np.ndarray:
+    """Hover text of each cell."""
+    out = np.empty((*z.shape, 3), dtype=object)
     out[..., 0] = np.array(steps, dtype=object)[None, :]
     out[..., 1] = np.array(names, dtype=object)[:, None]
     out[..., 2] = [[share(float(v)) for v in row] for row in z]
-    out[..., 3] = last[None, :]
     return out
 
 
@@ -122,7 +121,7 @@ def ratio_history(data: RatioHistory, height: int = 380) -> go.Figure:
         z=_colored(z),
         x=np.arange(len(data.last)),
         y=np.arange(data.low, data.low + z.shape[0]),
-        customdata=_cells(names, steps, z, data.last),
+        customdata=_cells(names, steps, z),
         coloraxis="coloraxis",
         hoverongaps=False,
         hovertemplate="%{customdata[0]}<br>|Δw|/|w| in %{customdata[1]}: %{customdata[2]}<extra></extra>",

@@ -30,6 +30,8 @@ def _course(context: Context) -> Any:
 
 def _skips(context: Context) -> Any:
     rows = steps.blame(context.src)
+    if rows.empty and not steps.span(context.src)[2]:
+        return notice("No step was recorded", "The script ended before its first optimizer step.")
     if rows.empty:
         return notice("No step was skipped", "Every optimizer step of the run was taken.")
     rows = rows.assign(

@@ -8,7 +8,7 @@ import pandas as pd
 from dash import html
 
 from ampscope.app import explorer, tables
-from ampscope.app.blocks import graph, notice
+from ampscope.app.blocks import graph, notice, pickable
 from ampscope.app.figures import heat, spread
 from ampscope.app.page import Control, Page, Part, chosen
 from ampscope.app.queries import order, updates
@@ -58,9 +58,9 @@ def _heat(context: Context) -> Any:
     figure = heat.heat(
         data, {"ratio": "log2", "observed": "harm"}.get(stat, "part"), SHOWN[stat], _parameter(context, names)
     )
-    return graph(
-        figure, f"Heat map of parameters over steps: {SHOWN[stat]}.", {"type": "pick", "key": "param"}
-    )
+    pickable(figure, "param", "y", names)
+    about = f"Heat map of parameters over steps: {SHOWN[stat]}."
+    return graph(figure, about, {"type": "pick", "of": "param"})
 
 
 def _parameter(context: Context, names: list[str]) -> str:

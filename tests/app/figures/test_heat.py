@@ -41,7 +41,7 @@ def test_shares_are_coloured_by_their_cube_root() -> None:
     assert z[1].tolist() == pytest.approx([0.1, 1.0])
     assert z[0][0] == 0.0
     assert np.isnan(z[0][1])
-    assert fig.data[0].customdata[1][0].tolist() == ["b", "steps 0–9", "0.1 %", "", "b"]
+    assert fig.data[0].customdata[1][0].tolist() == ["b", "steps 0–9", "0.1 %", ""]
 
 
 def test_magnitudes_are_logarithms_labelled_in_powers() -> None:

@@ -28,7 +28,7 @@ def test_a_cell_is_the_share_of_its_column(src: Source) -> None:
     fig = spread.history(data)
     total = np.nansum(10 ** fig.data[0].z, axis=0) + 10 ** fig.data[1].z[0] + data.inf / data.numel
     assert np.allclose(total, 1.0, atol=1e-4)
-    assert fig.data[0].customdata[0][3][-1] == data.last[3]
+    assert fig.data[0].customdata[0][3][0] == f"step {data.last[3]}"
 
 
 def test_finite_tensors_have_no_row_of_bad_values(src: Source) -> None:
