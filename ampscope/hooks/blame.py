@@ -33,8 +33,6 @@ class Blame(Collector):
         self._bad_before: set[int] = set()
         self._input_looks = 0
         self._state_looks = 0
-
-    def install(self) -> None:
         self.on_inputs = self.guarded(self._on_inputs)
         self.on_skip = self.guarded(self._on_skip)
 

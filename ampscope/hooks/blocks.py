@@ -34,8 +34,6 @@ class Blocks(Collector):
         self._spent = 0.0
         self._order = 0
         self._events = 0
-
-    def install(self) -> None:
         self.on_output = self.guarded(self._on_output)
 
     def new_root(self, root: torch.nn.Module) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 _function_modes = torch._C._len_torch_function_stack
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Books(threading.local):
+    """What the running collector of this thread has to share its time with."""
+
+    nested_s: float | None = None
+    """Seconds that collectors called by the running collector have taken; None outside of any."""
 
 
 class Collector:
@@ -60,12 +68,12 @@ class Collector:
     def guarded(self, function: F) -> F:
         """`function`, so that an error in it ends this collector and not the training run."""
         own = self
+        books = self.session.books
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if own.dead:
                 return None
-            session = own.session
-            outer, session.nested_s = session.nested_s, 0.0
+            outer, books.nested_s = books.nested_s, 0.0
             began = time.perf_counter()
             try:
                 if _function_modes():
@@ -73,18 +81,18 @@ class Collector:
                         return function(*args, **kwargs)
                 return function(*args, **kwargs)
             except Exception as error:
-                session.fail(own, error)
+                own.session.fail(own, error)
                 return None
             finally:
                 spent = time.perf_counter() - began
                 # What other collectors did inside this call is booked as theirs.
-                own.host_s += spent - session.nested_s
+                own.host_s += spent - (books.nested_s or 0.0)
                 own.calls += 1
                 if outer is None:
-                    session.nested_s = None
-                    session.segment.own_s += spent
+                    books.nested_s = None
+                    own.session.segment.own_s += spent
                 else:
-                    session.nested_s = outer + spent
+                    books.nested_s = outer + spent
 
         return call  # type: ignore[return-value]
 

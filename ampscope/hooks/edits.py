@@ -31,8 +31,6 @@ class GradEdits(Collector):
         self.parameters = parameters
         self._on = False
         self._norms: dict[int, float] = {}
-
-    def install(self) -> None:
         self.after_backward = self.guarded(self._after_backward)
         self.look = self.guarded(self._look)
         self.look_at = self.guarded(self._look_at)

@@ -4,6 +4,7 @@ and frames of ampscope are left out of the traceback that they print.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -39,14 +40,16 @@ class Exceptions(Collector):
 
     def _hook(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         self.guarded(self.record)(error)
-        trace = clean(error, trace)
+        with contextlib.suppress(Exception):
+            trace = clean(error, trace)
         self._previous(kind, error, trace)
 
     def _thread_hook(self, args: Any) -> None:
         if args.exc_value is not None:
             self.guarded(self.record)(args.exc_value)
-            trace = clean(args.exc_value, args.exc_traceback)
-            args = threading.ExceptHookArgs((args.exc_type, args.exc_value, trace, args.thread))
+            with contextlib.suppress(Exception):
+                trace = clean(args.exc_value, args.exc_traceback)
+                args = threading.ExceptHookArgs((args.exc_type, args.exc_value, trace, args.thread))
         self._previous_thread(args)
 
     def record(self, error: BaseException) -> None:

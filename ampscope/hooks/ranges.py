@@ -74,8 +74,6 @@ class Ranges(Collector):
         self._calls: Counter[tuple[str, int]] = Counter()
         self._hooked: Counter[str] = Counter()
         self._glob = session.settings.tensors
-
-    def install(self) -> None:
         self.on_output = self.guarded(self._on_output)
         self.on_scaled_gradients = self.guarded(self._on_scaled_gradients)
         self.on_clip = self.guarded(self._on_clip)

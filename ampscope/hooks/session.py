@@ -19,7 +19,7 @@ import torch
 
 from ampscope.hooks.budget import Budget
 from ampscope.hooks.clock import Row, Segment, StepClock
-from ampscope.hooks.collector import Collector, shortened
+from ampscope.hooks.collector import Books, Collector, shortened
 from ampscope.hooks.deferred import DeferredScalars
 from ampscope.hooks.device_timing import DeviceTimeline
 from ampscope.hooks.exceptions import Exceptions
@@ -82,8 +82,7 @@ class Session:
         """The Parameters collector: other collectors ask it who owns what."""
         self.backward_scaled: str | None = None
         """Whether the roots of the backward that runs now carry the loss scale."""
-        self.nested_s: float | None = None
-        """Seconds that collectors called by the running collector have taken; None outside of any."""
+        self.books = Books()
         self.timeline: DeviceTimeline | None = None
         """Device events of the phases; there once a model runs on a device that has them."""
         self.failed: BaseException | None = None
@@ -148,16 +147,21 @@ class Session:
         if collector.dead:
             return
         collector.dead = True
-        text = shortened(f"{type(error).__name__}: {error}")
-        self.emit(
-            "events",
-            t=self.clock.now(),
-            event="collector_error",
-            level="error",
-            subject=collector.name,
-            message=text,
-            traceback=traceback.format_exc(limit=12),
-        )
+        text = type(error).__name__
+        # What is broken may be what the event is made with: nothing of ours may stand between it and training.
+        with contextlib.suppress(Exception):
+            text = shortened(f"{text}: {error}")
+            row = {
+                "t": time.perf_counter() - self.clock.start,
+                "event": "collector_error",
+                "level": "error",
+                "subject": collector.name,
+                "message": text,
+                "traceback": traceback.format_exc(limit=12),
+                "micro": self.segment.micro,
+                "phase": "other",
+            }
+            self.segment.rows.append(("events", row))
         self.say(f"the {collector.name} collector failed and is off ({text}); training goes on.")
 
     def say(self, text: str) -> None:

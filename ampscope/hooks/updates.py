@@ -69,8 +69,6 @@ class Updates(Collector):
         self._sampled = False
         self._taken: list[_Snapshot] = []
         self._indices: dict[tuple[int, torch.device], torch.Tensor | None] = {}
-
-    def install(self) -> None:
         self.before_step = self.guarded(self._before_step)
         self.after_step = self.guarded(self._after_step)
 

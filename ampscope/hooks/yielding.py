@@ -4,6 +4,7 @@ a time, and shows every op twice under a dispatch mode.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +57,8 @@ def _announcing(original: Any) -> Any:
     @functools.wraps(original)
     def start(self: Any, *args: Any, **kwargs: Any) -> Any:
         for stop in tuple(_waiting):
-            stop()
+            with contextlib.suppress(Exception):
+                stop()
         return original(self, *args, **kwargs)
 
     return start
