@@ -24,7 +24,7 @@ class Overrides(Collector):
 
     `autocast.enabled=true` opens a context round the root modules of a script that has none; a region that the
     script switches off inside an enabled one stays off. `module.fp32=PATTERN` runs the modules whose names
-    match in float32; a root module that matches does so from its second call on.
+    match in float32; of the first call of a root module that matches, keyword arguments are left as they are.
     """
 
     name = "overrides"
@@ -36,6 +36,9 @@ class Overrides(Collector):
         self._contexts = 0
         self._fp32: set[int] = set()
         self._own = False
+        self._casting: torch.nn.Module | None = None
+        """The root whose first call has begun: its arguments are to be cast."""
+        self._hook: Any = None
 
     def _last(self, key: str) -> str | None:
         values = self.values.get(key)
@@ -59,7 +62,20 @@ class Overrides(Collector):
         for owner, name, original in reversed(self._undo):
             setattr(owner, name, original)
         self._undo.clear()
+        if self._hook is not None:
+            self._hook.remove()
         super().remove()
+
+    def segment_start(self, segment: Any) -> None:
+        # Not in install: the hook has to run after the one that finds the roots.
+        if "module.fp32" in self.values and self._hook is None:
+            self._hook = torch.nn.modules.module.register_module_forward_pre_hook(self._before)
+
+    def _before(self, module: torch.nn.Module, args: Any) -> Any:
+        if torch.compiler.is_compiling() or module is not self._casting:
+            return None
+        self._casting = None
+        return _cast(args, torch.float32)
 
     # -- arguments of constructors ------------------------------------------------------------------------------
 
@@ -127,7 +143,7 @@ class Overrides(Collector):
         for module in root.modules():
             name = self.session.names.module(module)
             if any(fnmatchcase(name, pattern) for pattern in self.values.get("module.fp32", ())):
-                self._run_in_float32(module)
+                self._run_in_float32(module, running=module is root)
         if (
             self._last("autocast.enabled") == "true"
             and self._contexts == 0
@@ -135,9 +151,9 @@ class Overrides(Collector):
         ):
             self._run_under_autocast(root)
 
-    def _run_in_float32(self, module: torch.nn.Module) -> None:
+    def _run_in_float32(self, module: torch.nn.Module, running: bool) -> None:
         """The region of the usual advice: inputs to float32, autocast off. A module that is stored in half is
-        stored in float32 from now on and hands its results back in half."""
+        stored in float32 from now on and hands its results back in half. `running`: its call has begun."""
         if id(module) in self._fp32:
             return
         self._fp32.add(id(module))
@@ -145,15 +161,34 @@ class Overrides(Collector):
         if stored_half is not None:
             module.float()
         original = module.forward
+        known = next((p.device.type for p in module.parameters()), None)
+
+        def back(out: Any) -> Any:
+            return out if stored_half is None else _cast(out, stored_half, (torch.float32,))
 
         @functools.wraps(original)
         def forward(*args: Any, **kwargs: Any) -> Any:
-            kind = next((p.device.type for p in module.parameters()), None) or _device_of(args) or "cpu"
-            with self._context(kind, enabled=False):
+            with self._context(known or _device_of(args) or "cpu", enabled=False):
                 out = original(*_cast(args, torch.float32), **_cast(kwargs, torch.float32))
-            return out if stored_half is None else _cast(out, stored_half, (torch.float32,))
+            return back(out)
 
         module.forward = forward
+        if running:
+            self._casting = module
+            self._for_this_call(module, self._context(known or "cpu", enabled=False), back)
+
+    def _for_this_call(
+        self, module: torch.nn.Module, context: torch.autocast, back: Callable[[Any], Any]
+    ) -> None:
+        """Hold `context` round the call of `module` that has begun: it calls the forward that it found."""
+        context.__enter__()
+
+        def leave(_module: torch.nn.Module, _args: Any, out: Any) -> Any:
+            handle.remove()
+            context.__exit__(None, None, None)
+            return back(out)
+
+        handle = module.register_forward_hook(leave, always_call=True)
 
     def _context(self, kind: str, **arguments: Any) -> torch.autocast:
         """An autocast context of ours, to which the overrides of the user's contexts do not apply."""
@@ -174,6 +209,8 @@ class Overrides(Collector):
                 return original(*args, **kwargs)
 
         root.forward = forward
+        kind = next((p.device.type for p in root.parameters()), "cpu")
+        self._for_this_call(root, self._context(kind, dtype=dtype), lambda out: out)
 
 
 def _autocast_is_on(kind: Any) -> bool:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -63,6 +64,54 @@ def test_a_module_that_is_stored_in_half(tmp_path: Path) -> None:
     assert rows(trace, "SELECT DISTINCT dtype FROM updates WHERE name='2.weight'") == [{"dtype": "bfloat16"}]
 
 
+def test_a_root_module_from_its_first_call_on(tmp_path: Path) -> None:
+    trace = record(tmp_path, lambda: amp_training(2), overrides={"module.fp32": ["*"]})
+    found = rows(trace, "SELECT DISTINCT step, unnest(out_dtypes) AS dtype FROM modules ORDER BY step")
+    assert found == [{"step": 0, "dtype": "float32"}, {"step": 1, "dtype": "float32"}]
+
+
+def test_a_root_module_that_is_stored_in_half(tmp_path: Path) -> None:
+    seen: list[torch.dtype] = []
+
+    def train() -> None:
+        model = mlp().to(torch.bfloat16)
+        for _ in range(2):
+            x, y = batch()
+            out = model(x.to(torch.bfloat16))
+            seen.append(out.dtype)
+            nn.functional.cross_entropy(out.float(), y).backward()
+
+    trace = record(tmp_path, train, overrides={"module.fp32": ["*"]})
+    assert seen == [torch.bfloat16, torch.bfloat16]
+    leaves = "SELECT DISTINCT unnest(param_dtypes) AS dtype FROM modules WHERE NOT is_root"
+    assert rows(trace, leaves) == [{"dtype": "float32"}]
+
+
+def test_no_hook_stays_on_a_root_module(tmp_path: Path) -> None:
+    model = mlp()
+
+    def train() -> None:
+        x, y = batch()
+        nn.functional.cross_entropy(model(x), y).backward()
+
+    record(tmp_path, train, overrides={"module.fp32": ["*"], "autocast.enabled": ["true"]})
+    assert not model._forward_hooks
+    assert not torch.is_autocast_enabled("cpu")
+    assert not torch.nn.modules.module._global_forward_pre_hooks
+
+
+def test_a_first_call_that_raises_leaves_no_autocast(tmp_path: Path) -> None:
+    def train() -> None:
+        model = mlp()
+        with pytest.raises(RuntimeError):
+            model(torch.zeros(2, 99))
+        assert not torch.is_autocast_enabled("cpu")
+        x, y = batch()
+        nn.functional.cross_entropy(model(x), y).backward()
+
+    record(tmp_path, train, overrides={"autocast.enabled": ["true"]})
+
+
 def test_autocast_round_a_script_that_has_none_and_islands_stay(tmp_path: Path) -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -91,6 +140,8 @@ def test_autocast_round_a_script_that_has_none_and_islands_stay(tmp_path: Path) 
     }
     assert dtypes["a"] == ["bfloat16"]
     assert dtypes["b"] == ["float32"]
+    first = rows(trace, "SELECT out_dtypes FROM modules WHERE step=0 AND name='a'")
+    assert list(first[0]["out_dtypes"]) == ["bfloat16"]
 
 
 def test_eps_of_the_optimizer(tmp_path: Path) -> None:
