@@ -40,8 +40,8 @@ from ampscope.diagnose.windows import Window
     "scaled-gradients-plain-step",
     "critical",
     needs=("calls",),
-    explains=("AMP104", "AMP115", *CRASHED),
-    later=(*FORWARD_OVERFLOW, *RUINED),
+    explains=("AMP104", "AMP115", *RUINED, *CRASHED),
+    later=FORWARD_OVERFLOW,
 )
 def scaled_gradients_plain_step(rule: Rule, s: Signals) -> Found:
     """optimizer.step() outside scaler.step while the gradients carry a scale large enough to matter."""

@@ -42,8 +42,8 @@ from ampscope.diagnose.windows import Window
     "unscale-mid-accumulation",
     "critical",
     needs=("calls",),
-    explains=("AMP101",),
-    later=(*FORWARD_OVERFLOW, *RUINED),
+    explains=("AMP101", *RUINED),
+    later=FORWARD_OVERFLOW,
 )
 def unscale_mid_accumulation(rule: Rule, s: Signals) -> Found:
     """unscale_, then a scaled backward that feeds the same optimizer, then its step."""

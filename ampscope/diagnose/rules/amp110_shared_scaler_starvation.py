@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ampscope.diagnose.advice import or_bf16
+from ampscope.diagnose.families import UNDERFLOW
 from ampscope.diagnose.finding import Abstain, Change
 from ampscope.diagnose.rule import Found, Rule, rule
 from ampscope.diagnose.scales import ScalePath
@@ -41,7 +42,7 @@ from ampscope.diagnose.text import count, listed, pow2
     "shared-scaler-starvation",
     "warning",
     needs=("scaler",),
-    explains=("AMP201", "AMP203", "AMP204", "AMP205", "AMP301", "AMP302", SKIPS, SCALE_FALL),
+    explains=("AMP201", "AMP203", "AMP204", "AMP205", "AMP302", *UNDERFLOW, SKIPS, SCALE_FALL),
 )
 def shared_scaler_starvation(rule: Rule, s: Signals) -> Found:
     """Nearly all overflows come from one optimizer, and another loses its gradients at the scale that results."""

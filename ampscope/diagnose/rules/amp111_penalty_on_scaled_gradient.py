@@ -37,8 +37,8 @@ from ampscope.diagnose.text import count
     "penalty-on-scaled-gradient",
     "critical",
     needs=("calls",),
-    explains=("AMP302", *SKIPPING),
-    later=(*FORWARD_OVERFLOW, *RUINED),
+    explains=("AMP302", *SKIPPING, *RUINED),
+    later=tuple(c for c in FORWARD_OVERFLOW if c != "AMP302"),
 )
 def penalty_on_scaled_gradient(rule: Rule, s: Signals) -> Found:
     """Gradients of a scaled output that reach a backward root with no division by the scale on the way."""
