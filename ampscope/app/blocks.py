@@ -40,8 +40,9 @@ def graph(figure: go.Figure, about: str, id: Any = None) -> html.Div:
 
 
 def pickable(figure: go.Figure, key: str, axis: str, values: Sequence[Any]) -> None:
-    """Makes a click choose: the parameter `key` of the address becomes the value at the clicked place of `axis`."""
-    figure.layout.meta = {"pick": {"key": key, "axis": axis, "values": list(values)}}
+    """Makes a click choose: the parameter `key` of the address becomes the value at the clicked category of `axis`."""
+    labels = list(figure.data[0][axis])
+    figure.layout.meta = {"pick": {"key": key, "axis": axis, "values": list(values), "labels": labels}}
 
 
 def notice(title: str, text: str = "", kind: str = "empty") -> html.Div:
@@ -52,13 +53,17 @@ def notice(title: str, text: str = "", kind: str = "empty") -> html.Div:
             html.Div(
                 [
                     html.P(clean(title), className="notice-title"),
-                    html.P(clean_block(text), className="muted") if text else None,
+                    html.P(_lines(text), className="muted") if text else None,
                 ]
             ),
         ],
         className=f"notice notice-{kind}",
         role="status" if kind == "empty" else "alert",
     )
+
+
+def _lines(text: str) -> Any:
+    return prose(text) if "\n" not in text else clean_block(text)
 
 
 def stat(label: str, value: str, note: str, basis: str = "", tone: str = "") -> html.Div:

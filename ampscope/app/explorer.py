@@ -19,7 +19,7 @@ from ampscope.app.queries.tensors import Held
 from ampscope.app.runs import Context
 from ampscope.errors import AmpscopeError
 
-VISIBLE = 1e-3
+VISIBLE = 0.01
 """A share below this is not what a page opens with."""
 
 ROLE_NAMES = {
@@ -218,7 +218,7 @@ def parts(
                     "window",
                     window,
                     "Which loss scale fits all of them",
-                    f"Safe: nothing overflows, and each tensor keeps {1 - whatif.EPSILON:.1%} of its nonzero elements.",
+                    f"One scale for the whole run: nothing overflows, each tensor keeps {1 - whatif.EPSILON:.1%}.",
                     height=380,
                 )
             )

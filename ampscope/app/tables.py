@@ -30,10 +30,13 @@ class Col:
 
 
 def grid(frame: pd.DataFrame, columns: Sequence[Col], about: str, height: int | None = None) -> Any:
-    """A sortable, filterable table; numbers sort as numbers and read in scientific notation where small."""
+    """A sortable, filterable table; numbers sort as numbers and read in scientific notation where small.
+
+    `height` in pixels at most; by default fourteen rows, then it scrolls.
+    """
     kept = [c.field for c in columns] + [c.link for c in columns if c.link]
     rows = [dict(zip(kept, map(_plain, row), strict=True)) for row in frame[kept].itertuples(index=False)]
-    shown = min(max(len(rows), 1), 14)
+    needed = 34 + 2 + ROW_HEIGHT * min(max(len(rows), 1), 14) + 14
     table = dag.AgGrid(
         rowData=rows,
         columnDefs=[_definition(c) for c in columns],
@@ -50,18 +53,20 @@ def grid(frame: pd.DataFrame, columns: Sequence[Col], about: str, height: int | 
             "domLayout": "normal",
             "tooltipShowDelay": 300,
         },
-        style={"height": height or (34 + 2 + ROW_HEIGHT * shown + 14), "width": "100%"},
+        style={"height": min(height or needed, needed), "width": "100%"},
         className="grid",
     )
     return html.Div(table, role="region", **{"aria-label": about})
 
 
 def _plain(value: Any) -> Any:
-    """A JSON value; NaN and infinities as text, since JSON has no such numbers; null where not measured."""
+    """A JSON value; infinities as text, since JSON has no such numbers; null where not measured."""
     if value is None or value is pd.NA:
         return None
     if hasattr(value, "item"):
         value = value.item()
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
     return value

@@ -5,6 +5,7 @@ The arithmetic is in `assets/whatif.js`; here are the histograms, the formats an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,12 +15,16 @@ from dash import dcc, html
 from ampscope.app import formats
 from ampscope.app.blocks import GRAPH_CONFIG, jump, pickable
 from ampscope.app.figures import base, spread
+from ampscope.app.queries import summary
 from ampscope.app.queries.tensors import History, Spectrum
 from ampscope.app.runs import Context
 
 EPSILON = 1e-3
 """Share of a tensor's nonzero elements that a loss scale may flush and still count as safe: the default of
 `ampscope.numerics.loss_scale.scale_window`."""
+
+LOST = 0.01
+"""Share of recomputed backward results that became zero, above which the recorded loss scale is too low."""
 
 HALF = ("float16", "bfloat16")
 
@@ -42,6 +47,18 @@ def seen_through(context: Context, role: str) -> str:
         return ""
     found = context.src.value("SELECT mode(autocast_dtype) FROM {steps}")
     return str(found) if found in HALF else ""
+
+
+def observed_floor(context: Context) -> tuple[int | None, float | None]:
+    """(k, share): the recomputed backward ops lost that share of their results at the recorded loss scale, which is
+    more than `LOST`, so a scale has to be at least 2^k. (None, None) when they lost less or none was recomputed.
+
+    Needed because histograms alone cannot show it: what float16 flushed is a zero by the time it is read.
+    """
+    found = summary.flushed(context.src)
+    if found.basis != "observed" or found.value is None or found.value <= LOST:
+        return None, None
+    return math.floor(math.log2(recorded_scale(context))) + 1, found.value
 
 
 def tensor_data(data: History, at: int | None, scale: float, through: str = "") -> dict[str, Any]:
@@ -115,8 +132,14 @@ def tensor_view(context: Context, name: str, data: History, store: dict[str, Any
     ]
 
 
-def window_data(spectra: Sequence[Spectrum], scale: float, through: str = "") -> dict[str, Any]:
-    """What the browser computes the window of safe loss scales from."""
+def window_data(
+    spectra: Sequence[Spectrum],
+    scale: float,
+    through: str = "",
+    floor: int | None = None,
+    lost: float | None = None,
+) -> dict[str, Any]:
+    """What the browser computes the window of safe loss scales from; `floor` and `lost` as `observed_floor`."""
     figure = base.figure(300, left=60, top=34)
     figure.update_layout(
         xaxis={**base.power_axis(-8, 40, "loss scale"), "range": [-8, 40]},
@@ -135,6 +158,8 @@ def window_data(spectra: Sequence[Spectrum], scale: float, through: str = "") ->
         "scale": scale,
         "epsilon": EPSILON,
         "through": through,
+        "floor": floor,
+        "lost": lost,
         "formats": formats.as_json(),
         "window": figure.to_plotly_json(),
     }

@@ -36,8 +36,8 @@ def props() -> dict[str, Any]:
 
 def test_rows_are_json() -> None:
     assert props()["rowData"] == [
-        {"name": "<b>w</b>", "x": 3e-8, "n": 5, "flag": True, "href": "/updates?param=w"},
-        {"name": None, "x": "inf", "n": None, "flag": False, "href": ""},
+        {"name": "<b>w</b>", "x": 3e-8, "n": 5, "flag": "yes", "href": "/updates?param=w"},
+        {"name": None, "x": "inf", "n": None, "flag": "no", "href": ""},
     ]
 
 

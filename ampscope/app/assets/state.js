@@ -118,7 +118,8 @@
         });
       },
 
-      /* A click into a figure chooses what was clicked: its layout.meta says which parameter, along which axis. */
+      /* A click into a figure chooses what was clicked: its layout.meta says which parameter, along which axis,
+         and what the categories of that axis stand for. */
       pick: function (clicks, figures) {
         const context = dash_clientside.callback_context;
         for (const trigger of context.triggered || []) {
@@ -126,7 +127,8 @@
           const at = clicks.indexOf(trigger.value);
           const meta = point && at >= 0 && figures[at] && figures[at].layout.meta;
           if (!meta || !meta.pick) continue;
-          const chosen = meta.pick.values[Math.round(point[meta.pick.axis])];
+          const place = point[meta.pick.axis];
+          const chosen = meta.pick.values[typeof place === "number" ? Math.round(place) : meta.pick.labels.indexOf(place)];
           if (chosen !== undefined) setParams({ [meta.pick.key]: String(chosen) });
         }
         return "";

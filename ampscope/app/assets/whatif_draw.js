@@ -4,6 +4,7 @@
   const a = window.ampscope;
   const COLORS = { overflow: "#d55e00", normal: "#0f7fc4", subnormal: "#e69f00", flushed: "#cc79a7", zero: "#8a93a3" };
   const NONFINITE = "#d6009a";
+  const LABELS = ["#ffa066", "#7cc4f5", "#f2bd4b", "#eaaed0"]; /* the bands again, for text on a dark chip */
 
 
   const range = (pair, of) => {
@@ -85,8 +86,8 @@
           : { yref: "paper", y: 1, yanchor: "bottom", x: (upper + lower) / 2 };
       return [
         Object.assign(place, {
-          text: name, showarrow: false, font: { size: 11, color: bandColors[i] },
-          bgcolor: axis === "y" ? "rgba(240,243,247,0.88)" : "rgba(0,0,0,0)", borderpad: 2,
+          text: name, showarrow: false, font: { size: 11, color: axis === "y" ? LABELS[i] : bandColors[i] },
+          bgcolor: axis === "y" ? "rgba(18,23,30,0.82)" : "rgba(0,0,0,0)", borderpad: 2,
         }),
       ];
     });
@@ -106,13 +107,11 @@
     const unit = Math.max(1, (high - low) / 24);
     const zero = low - 0.5 - unit;
     const bad = high + 0.5 + unit;
-    const traces = base.data.map((trace) =>
-      trace.name === "zero"
-        ? Object.assign({}, trace, { y: [zero - unit / 2, zero + unit / 2] })
-        : trace.name === "bad"
-          ? Object.assign({}, trace, { y: [bad - unit / 2, bad + unit / 2, bad + 1.5 * unit] })
-          : trace
-    );
+    const middle = { zero: zero, inf: bad, nan: bad + unit };
+    const traces = base.data.map((trace) => {
+      const y = middle[trace.name];
+      return y === undefined ? trace : Object.assign({}, trace, { y: [y - unit / 2, y + unit / 2] });
+    });
     const layout = Object.assign({}, base.layout);
     layout.yaxis = Object.assign({}, base.layout.yaxis, axisTicks(low, high, zero, bad, unit, 9), {
       range: [zero - 0.8 * unit, bad + 1.8 * unit],
@@ -241,6 +240,12 @@
     return { data: [trace("flushed to 0", flushed, COLORS.flushed), trace("overflow", over, COLORS.overflow)], layout: layout };
   }
 
+  /* What was seen to flush at the recorded scale moves the lower end above it: the histograms hold it as zeros. */
+  function withObserved(data, found, format) {
+    if (data.floor === null || format.label !== data.through || found.low === null || found.low >= data.floor) return found;
+    return Object.assign({}, found, { low: data.floor, below: null, lost: data.lost });
+  }
+
   function advice(data, found, format) {
     const two = (k) => "2" + a.superscript(k);
     if (found.low === null || found.high === null) return "No gradient other than zero was recorded.";
@@ -251,7 +256,9 @@
       );
     const now = Math.log2(data.scale);
     const verdict =
-      now < found.low
+      found.lost !== undefined
+        ? "The recorded scale is too low: " + a.share(found.lost) + " of the recomputed backward results became zero at it."
+        : now < found.low
         ? "The recorded scale is too low: raise it to at least " + two(found.low) + "."
         : now > found.high
           ? "The recorded scale is too high: lower it to " + two(found.high) + " or less."
@@ -278,7 +285,7 @@
       whatifModel: function (data, values, ids) {
         if (!data) return [dash_clientside.no_update, dash_clientside.no_update];
         const chosen = choice(data, values, ids);
-        const found = a.window(data.tensors, chosen.format, data.epsilon);
+        const found = withObserved(data, a.window(data.tensors, chosen.format, data.epsilon), chosen.format);
         const closed = [];
         if (found.above) closed.push(html("Span", { children: ["closed above by ", html("Code", { children: found.above })] }));
         if (found.below) closed.push(html("Span", { children: ["closed below by ", html("Code", { children: found.below })] }));

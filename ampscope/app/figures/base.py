@@ -129,6 +129,19 @@ def step_labels(first: np.ndarray, last: np.ndarray) -> list[str]:
     return [f"step {a}" if a == b else f"steps {a}–{b}" for a, b in zip(first, last, strict=True)]
 
 
+def categories(names: Sequence[str]) -> list[str]:
+    """`names` as categories of an axis: escaped, and told apart where that makes two of them alike.
+
+    A heat map over categories names its cells in the hover by the axis alone: no text per cell is sent.
+    """
+    seen: dict[str, int] = {}
+    out = []
+    for name in map(plain, names):
+        seen[name] = seen.get(name, 0) + 1
+        out.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return out
+
+
 def column_axis(last: np.ndarray, at_most: int = 12) -> dict[str, object]:
     """Layout of an axis of columns 0, 1, 2 … of equal width, labelled by their last step: what was sampled at
     uneven steps does not look as if it had been seen in between."""

@@ -126,13 +126,21 @@ def _add_bad(fig: go.Figure, bad: pd.DataFrame, domain: tuple[float, float]) -> 
 
 
 def scale_window(
-    scale: pd.DataFrame, skips: pd.DataFrame, limits: pd.DataFrame, floors: pd.DataFrame, height: int = 360
+    scale: pd.DataFrame,
+    skips: pd.DataFrame,
+    limits: pd.DataFrame,
+    floors: pd.DataFrame,
+    floor_log2: int | None = None,
+    height: int = 360,
 ) -> go.Figure:
     """The loss scale inside its safe band: below 65504 / largest gradient, above what keeps 99 % of the nonzero
-    gradients at or above 2^-24. Frames as `queries.steps` and `queries.tensors` give them."""
+    gradients at or above 2^-24, and at least 2^floor_log2 (seen to be needed, whatever the histograms say).
+    Frames as `queries.steps` and `queries.tensors` give them."""
     fig = figure(height, top=34)
     ceiling = 65504.0 / limits["amax"].to_numpy(dtype=float) if len(limits) else np.zeros(0)
     floor = np.exp2(-24.0 - floors["exponent"].to_numpy(dtype=float)) if len(floors) else np.zeros(0)
+    if floor_log2 is not None:
+        floor = np.maximum(floor, 2.0**floor_log2)
     if len(floor) and len(ceiling):
         fig.add_scatter(
             x=[*limits["step"], *floors["step"][::-1]],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,17 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ampscope.app import palette
-from ampscope.app.figures.base import column_axis, figure, label, log2, plain, power_ticks, span, step_labels
-from ampscope.report.text import number, share
+from ampscope.app.figures.base import (
+    categories,
+    column_axis,
+    figure,
+    label,
+    log2,
+    plain,
+    power_ticks,
+    span,
+    step_labels,
+)
 
 ROW = 15
 """Pixels per tensor, where there is room."""
@@ -72,30 +81,23 @@ def matrix(
 
 def heat(data: Matrix, kind: str, title: str, selected: str = "") -> go.Figure:
     """`kind` is harm or part (shares of 0 … 1, alarming or not), log2 (magnitudes) or binades (signed room, red
-    where it ends).
-
-    `customdata` of a cell is [name as a label, steps, value, non-finite share].
-    """
+    where it ends). `customdata` of a cell is its value, of a share in percent."""
     height = int(min(760, max(220, ROW * len(data.names) + 90)))
     fig = figure(height, left=12, right=12, top=10)
-    colors, text = _scaled(data.values, kind)
+    colors = _scaled(data.values, kind)
+    shown, unit = _hover_value(data.values, kind)
     fig.add_heatmap(
+        **_cells(data),
         z=colors.z,
-        x=np.arange(len(data.last)),
-        y=np.arange(len(data.names)),
-        customdata=_hover(data, text),
+        customdata=shown,
         colorscale=[list(stop) for stop in colors.ramp],
         zmin=colors.low,
         zmax=colors.high,
         colorbar=_bar(title, colors),
-        hoverongaps=False,
-        hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]}<br>"
-        + plain(title)
-        + " %{customdata[2]}%{customdata[3]}<extra></extra>",
-        ygap=1 if len(data.names) < 80 else 0,
+        hovertemplate=f"<b>%{{y}}</b><br>%{{x}}<br>{plain(title)} {unit}<extra></extra>",
     )
     _overlay(fig, data, data.zero & np.isnan(data.values), palette.NOTHING, "all zero")
-    _overlay(fig, data, data.bad > 0, palette.NONFINITE, "NaN or inf")
+    _overlay(fig, data, data.bad > 0, palette.NONFINITE, "NaN or inf", data.bad)
     _mark_selected(fig, data, selected)
     positions, labels = _ticks(data.names, height)
     fig.update_layout(
@@ -112,38 +114,41 @@ def heat(data: Matrix, kind: str, title: str, selected: str = "") -> go.Figure:
     return fig
 
 
-def _scaled(values: np.ndarray, kind: str) -> tuple[Colors, np.ndarray]:
-    """Colour values and range, and the text of each cell."""
+def _cells(data: Matrix) -> dict[str, object]:
+    return {
+        "x": step_labels(data.first, data.last),
+        "y": categories(data.names),
+        "hoverongaps": False,
+        "ygap": 1 if len(data.names) < 80 else 0,
+    }
+
+
+def _hover_value(values: np.ndarray, kind: str) -> tuple[np.ndarray, str]:
+    """What a cell says: four significant digits, in scientific notation where small."""
+    if kind in ("harm", "part"):
+        return (100.0 * values).astype(np.float32), "%{customdata:.3~g} %"
+    return values.astype(np.float32), "%{customdata:.4~g}" + (" binades" if kind == "binades" else "")
+
+
+def _scaled(values: np.ndarray, kind: str) -> Colors:
     if kind in ("harm", "part"):
         shades = palette.HARM if kind == "harm" else palette.PART
         at = [0.0, 1e-3, 0.01, 0.1, 0.5, 1.0]
         shown = ["0", "0.1 %", "1 %", "10 %", "50 %", "100 %"]
-        colors = Colors(np.clip(values, 0, 1) ** ROOT, 0.0, 1.0, shades, [a**ROOT for a in at], shown)
-        return colors, _texts(values, share)
+        return Colors(_small(np.clip(values, 0, 1) ** ROOT), 0.0, 1.0, shades, [a**ROOT for a in at], shown)
     if kind == "log2":
         z = log2(values)
         low, high = span(z)
         exponents, labels = power_ticks(low, high, 7)
-        return Colors(z, low, max(high, low + 1), palette.RANGE, exponents, labels), _texts(values, number)
+        return Colors(_small(z), low, max(high, low + 1), palette.RANGE, exponents, labels)
     low, high = span(values)
     ramp = ((0.0, palette.VERMILLION), (0.18, palette.ORANGE), (0.5, "#7ba7bc"), (1.0, palette.BLUE))
-    colors = Colors(values, min(low, 0.0), max(high, 16.0), ramp)
-    return colors, _texts(values, lambda v: f"{v:.1f} binades")
+    return Colors(_small(values), min(low, 0.0), max(high, 16.0), ramp)
 
 
-def _texts(values: np.ndarray, show: Callable[[float], str]) -> np.ndarray:
-    flat = ["–" if np.isnan(v) else show(float(v)) for v in values.ravel()]
-    return np.array(flat, dtype=object).reshape(values.shape)
-
-
-def _hover(data: Matrix, text: np.ndarray) -> np.ndarray:
-    spans = step_labels(data.first, data.last)
-    out = np.empty((*data.values.shape, 4), dtype=object)
-    out[..., 0] = np.array([plain(n) for n in data.names], dtype=object)[:, None]
-    out[..., 1] = np.array(spans, dtype=object)[None, :]
-    out[..., 2] = text
-    out[..., 3] = [[f"<br>NaN or inf: {share(b)}" if b > 0 else "" for b in row] for row in data.bad]
-    return out
+def _small(z: np.ndarray) -> np.ndarray:
+    """float32: a colour needs no more, and half the bytes go to the browser."""
+    return z.astype(np.float32)
 
 
 def _bar(title: str, colors: Colors) -> dict[str, object]:
@@ -159,20 +164,20 @@ def _bar(title: str, colors: Colors) -> dict[str, object]:
     return bar
 
 
-def _overlay(fig: go.Figure, data: Matrix, mask: np.ndarray, color: str, name: str) -> None:
-    """Cells of one colour that belong to no ramp."""
+def _overlay(
+    fig: go.Figure, data: Matrix, mask: np.ndarray, color: str, name: str, share: np.ndarray | None = None
+) -> None:
+    """Cells of one colour that belong to no ramp; `share` of 0 … 1 is told in the hover."""
     if not mask.any():
         return
+    more = "" if share is None else ": %{customdata:.3~g} %"
     fig.add_heatmap(
-        z=np.where(mask, 1.0, np.nan),
-        x=np.arange(len(data.last)),
-        y=np.arange(len(data.names)),
-        customdata=_hover(data, np.full(mask.shape, name, dtype=object)),
+        **_cells(data),
+        z=_small(np.where(mask, 1.0, np.nan)),
+        customdata=None if share is None else (100.0 * share).astype(np.float32),
         colorscale=[[0, color], [1, color]],
         showscale=False,
-        hoverongaps=False,
-        hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]}<br>%{customdata[2]}%{customdata[3]}<extra></extra>",
-        ygap=1 if len(data.names) < 80 else 0,
+        hovertemplate=f"<b>%{{y}}</b><br>%{{x}}<br>{name}{more}<extra></extra>",
         name=name,
     )
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import plotly.graph_objects as go
 
 from ampscope.app import palette
-from ampscope.app.figures.base import column_axis, figure, power_ticks, step_labels, sup
+from ampscope.app.figures.base import column_axis, figure, power_ticks, step_labels
 from ampscope.app.queries.tensors import History
 from ampscope.app.queries.updates import RatioHistory
-from ampscope.report.text import share
 
 GAP = 2
 """Empty rows between the exponents and the rows of zero, inf and NaN."""
 
-ZERO, BAD = "zero", "bad"
-"""`name` of the traces that the browser moves to the edge of what it shows, bands included."""
+ZERO, INF, NAN = "zero", "inf", "nan"
+"""`name` of the one-row traces that the browser moves to the edge of what it shows, bands included."""
 
 
 def history(data: History, height: int = 420) -> go.Figure:
@@ -26,38 +23,20 @@ def history(data: History, height: int = 420) -> go.Figure:
     total = np.maximum(data.numel, 1)
     below, above = data.low - GAP - 1, data.high + GAP + 1
     fig = figure(height, left=12, right=12, top=10)
-    x = np.arange(len(data.last))
-    steps = step_labels(data.first, data.last)
-    exponents = list(range(data.low, data.high + 1))
-    names = [f"2{sup(e)} … 2{sup(e + 1)}" for e in exponents]
-    rows = (
-        (exponents, names, data.counts / total, ""),
-        ([below], ["exactly 0"], data.zeros[None, :] / total, ZERO),
-    )
-    for y, labels, shares, name in rows:
-        fig.add_heatmap(
-            z=_colored(shares),
-            x=x,
-            y=y,
-            name=name,
-            customdata=_cells(labels, steps, shares),
-            coloraxis="coloraxis",
-            hoverongaps=False,
-            hovertemplate=_HOVER,
-        )
-    bad = np.vstack([data.inf / total, data.nan / total])
-    if (bad > 0).any():
-        fig.add_heatmap(
-            z=np.where(bad > 0, 1.0, np.nan),
-            x=x,
-            y=[above, above + 1],
-            name=BAD,
-            customdata=_cells(["inf", "NaN"], steps, bad),
-            colorscale=[[0, palette.NONFINITE], [1, palette.NONFINITE]],
-            showscale=False,
-            hoverongaps=False,
-            hovertemplate=_HOVER,
-        )
+    _density(fig, data, data.counts / total, np.arange(data.low, data.high + 1), _EXPONENT)
+    _density(fig, data, data.zeros[None, :] / total, [below], "exactly 0", ZERO)
+    for name, word, count, row in ((INF, "inf", data.inf, above), (NAN, "NaN", data.nan, above + 1)):
+        if count.any():
+            fig.add_heatmap(
+                **_columns(data),
+                z=np.where(count > 0, 1.0, np.nan)[None, :],
+                y=[row],
+                name=name,
+                customdata=(100.0 * count / total)[None, :],
+                colorscale=[[0, palette.NONFINITE], [1, palette.NONFINITE]],
+                showscale=False,
+                hovertemplate=f"%{{x}}<br>{word}: {_PERCENT}<extra></extra>",
+            )
     positions, labels = power_ticks(data.low, data.high)
     fig.update_layout(
         coloraxis=_SHARE_COLORS,
@@ -74,7 +53,31 @@ def history(data: History, height: int = 420) -> go.Figure:
     return fig
 
 
-_HOVER = "%{customdata[0]}<br>%{customdata[1]}: %{customdata[2]} of the elements<extra></extra>"
+_EXPONENT = "2<sup>%{y}</sup> and above, below twice that"
+
+_PERCENT = "%{customdata:.3~g} % of the elements"
+
+
+def _columns(data: History | RatioHistory) -> dict[str, object]:
+    return {"x": step_labels(data.first, data.last), "hoverongaps": False}
+
+
+def _density(
+    fig: go.Figure, data: History | RatioHistory, shares: np.ndarray, rows: object, words: str, name: str = ""
+) -> None:
+    """Cells coloured by log10 of their share; a share of zero stays the surface."""
+    with np.errstate(divide="ignore"):
+        logs = np.log10(shares)
+    fig.add_heatmap(
+        **_columns(data),
+        z=np.where(shares > 0, np.maximum(logs, -6), np.nan).astype(np.float32),
+        y=rows,
+        name=name,
+        customdata=(100.0 * shares).astype(np.float32),
+        coloraxis="coloraxis",
+        hovertemplate=f"%{{x}}<br>{words}: {_PERCENT}<extra></extra>",
+    )
+
 
 _SHARE_COLORS = {
     "cmin": -6,
@@ -91,21 +94,6 @@ _SHARE_COLORS = {
 }
 
 
-def _colored(shares: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore"):
-        logs = np.log10(shares)
-    return np.where(shares > 0, np.maximum(logs, -6), np.nan)
-
-
-def _cells(names: Sequence[str], steps: Sequence[str], z: np.ndarray) -> np.ndarray:
-    """Hover text of each cell."""
-    out = np.empty((*z.shape, 3), dtype=object)
-    out[..., 0] = np.array(steps, dtype=object)[None, :]
-    out[..., 1] = np.array(names, dtype=object)[:, None]
-    out[..., 2] = [[share(float(v)) for v in row] for row in z]
-    return out
-
-
 RATIO_LINES = ((-8, "bf16: 2⁻⁸"), (-11, "fp16: 2⁻¹¹"), (-24, "fp32: 2⁻²⁴"))
 """Below these |dw|/|w|, an addition in the format starts to round the update away."""
 
@@ -115,17 +103,7 @@ def ratio_history(data: RatioHistory, height: int = 380) -> go.Figure:
     z = data.counts / np.maximum(data.moved, 1)
     low, high = min(data.low, -12), max(data.low + z.shape[0] - 1, -6)
     fig = figure(height, left=12, right=92, top=10)
-    steps = step_labels(data.first, data.last)
-    names = [f"2{sup(data.low + i)} … 2{sup(data.low + i + 1)}" for i in range(z.shape[0])]
-    fig.add_heatmap(
-        z=_colored(z),
-        x=np.arange(len(data.last)),
-        y=np.arange(data.low, data.low + z.shape[0]),
-        customdata=_cells(names, steps, z),
-        coloraxis="coloraxis",
-        hoverongaps=False,
-        hovertemplate="%{customdata[0]}<br>|Δw|/|w| in %{customdata[1]}: %{customdata[2]}<extra></extra>",
-    )
+    _density(fig, data, z, np.arange(data.low, data.low + z.shape[0]), "|Δw|/|w| of " + _EXPONENT)
     for exponent, text in RATIO_LINES:
         if low - 1 <= exponent <= high + 1:
             fig.add_hline(

@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ampscope.app import palette
-from ampscope.app.figures.base import figure, label, plain
+from ampscope.app.figures.base import categories, column_axis, figure, label
 from ampscope.report.text import number
 
 EQUAL = "rgba(127,127,127,0.10)"
@@ -41,20 +41,18 @@ def ratio_heat(found: pd.DataFrame, names: Sequence[str]) -> go.Figure:
     z = wide.reindex(columns=columns).to_numpy(dtype=float)
     height = int(min(720, max(220, 15 * len(names) + 90)))
     fig = figure(height, left=12, right=12, top=10)
-    hover = np.empty((*z.shape, 3), dtype=object)
-    hover[..., 0] = np.array([plain(n) for n in names], dtype=object)[:, None]
-    hover[..., 1] = [[_words(v) for v in row] for row in z]
-    hover[..., 2] = np.array(list(names), dtype=object)[:, None]
+    with np.errstate(over="ignore"):
+        factor = np.exp2(z).astype(np.float32)
     fig.add_heatmap(
-        z=np.clip(z, -3, 3),
-        x=columns,
-        y=np.arange(len(names)),
-        customdata=hover,
+        z=np.clip(z, -3, 3).astype(np.float32),
+        x=[f"step {c}" for c in columns],
+        y=categories(names),
+        customdata=factor,
         colorscale=[[0.0, palette.BLUE], [0.45, EQUAL], [0.55, EQUAL], [1.0, palette.VERMILLION]],
         zmin=-3,
         zmax=3,
         hoverongaps=False,
-        hovertemplate="%{customdata[0]}<br>step %{x}: %{customdata[1]}<extra></extra>",
+        hovertemplate="<b>%{y}</b><br>%{x}<br>second is %{customdata:.4~g} times the first<extra></extra>",
         colorbar={
             "thickness": 10,
             "outlinewidth": 0,
@@ -67,7 +65,7 @@ def ratio_heat(found: pd.DataFrame, names: Sequence[str]) -> go.Figure:
     every = max(1, -(-len(names) * 13 // max(1, height - 80)))
     positions = list(range(0, len(names), every))
     fig.update_layout(
-        xaxis={"title": {"text": "step"}, "showgrid": False},
+        xaxis=column_axis(np.asarray(columns)),
         yaxis={
             "autorange": "reversed",
             "tickmode": "array",
@@ -78,11 +76,3 @@ def ratio_heat(found: pd.DataFrame, names: Sequence[str]) -> go.Figure:
         },
     )
     return fig
-
-
-def _words(log2: float) -> str:
-    if np.isnan(log2):
-        return "not comparable"
-    if np.isinf(log2):
-        return "one of them is zero, NaN or inf"
-    return f"× {number(float(np.exp2(log2)))}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -90,17 +92,22 @@ def _change(context: Context) -> Any:
     if finding.change.diff:
         pieces.append(diff(finding.change.diff))
     if finding.change.set:
-        options = " ".join(f"--set {k}={v}" for k, v in finding.change.set.items())
-        command = " ".join(context.run.trace.info.command[-8:])
-        pieces += [
-            html.P("Try it without an edit:", className="muted"),
-            code(f"ampscope run {options} {command}"),
-        ]
+        command = _trial(finding.change.set, context.run.trace.info.command)
+        pieces += [html.P("Try it without an edit:", className="muted"), code(command)]
     if finding.falsifier:
         pieces.append(
             html.P([html.Strong("It would be wrong if: "), *prose(finding.falsifier)], className="falsifier")
         )
     return pieces
+
+
+def _trial(changes: Mapping[str, str], command: Sequence[str]) -> str:
+    """The recorded command with the overrides of a finding; `ampscope run` supplies the interpreter itself."""
+    words = list(command)
+    if words and re.fullmatch(r"python[\d.]*", words[0].replace("\\", "/").rsplit("/", 1)[-1]):
+        words = words[1:]
+    options = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    return shlex.join(["ampscope", "run", *options, *words])
 
 
 def _evidence(context: Context) -> Any:

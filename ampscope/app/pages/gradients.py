@@ -20,7 +20,9 @@ def _window(context: Context) -> Any:
     which = EXPLORER.chosen(context)
     spectra = tensors.spectra(context.src, which.role, which.stage)
     through = whatif.seen_through(context, which.role)
-    return whatif.window_view(whatif.window_data(spectra, whatif.recorded_scale(context), through))
+    floor, lost = whatif.observed_floor(context)
+    data = whatif.window_data(spectra, whatif.recorded_scale(context), through, floor, lost)
+    return whatif.window_view(data)
 
 
 PAGE = Page(

@@ -90,8 +90,11 @@ def _overhead(context: Context) -> Any:
     own = timing.overhead(context.src)
     if own is None:
         return html.P("ampscope's own cost was not measured in this run.", className="muted")
-    budget = context.run.trace.info.settings.get("budget")
+    settings = context.run.trace.info.settings
+    budget, every = settings.get("budget"), settings.get("every")
     against = f" (budget {budget:g} %)" if isinstance(budget, int | float) else ""
+    if isinstance(every, int):
+        against = f" (sampled every {plural(every, 'step')}, as asked)"
     rows = timing.ledger(context.src)
     most = f" Most of it: {clean(str(rows['collector'].iloc[0]))}." if len(rows) else ""
     return html.P(

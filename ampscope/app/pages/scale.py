@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+from dash import html
 
-from ampscope.app import tables
+from ampscope.app import tables, whatif
 from ampscope.app.blocks import facts, graph, notice
 from ampscope.app.figures import course
 from ampscope.app.page import Page, Part
@@ -22,10 +23,14 @@ def _course(context: Context) -> Any:
             "This run has no loss scale",
             "No enabled GradScaler took part in it. Float32 and bfloat16 need none; float16 does.",
         )
-    figure = course.scale_window(
-        scale, steps.skips(context.src), tensors.limits(context.src), tensors.floors(context.src)
-    )
-    return graph(figure, "Loss scale over steps inside the band of scales that fit the gradients.")
+    src = context.src
+    floor, lost = whatif.observed_floor(context)
+    figure = course.scale_window(scale, steps.skips(src), tensors.limits(src), tensors.floors(src), floor)
+    shown = graph(figure, "Loss scale over steps inside the band of scales that fit the gradients.")
+    if lost is None:
+        return shown
+    text = f"{share(lost)} of the recomputed backward results became zero at the recorded scale: the band is above it."
+    return [shown, html.P(text, className="subtitle")]
 
 
 def _skips(context: Context) -> Any:
@@ -38,13 +43,15 @@ def _skips(context: Context) -> Any:
         link=[_link(context, name, step) for name, step in zip(rows["culprit"], rows["step"], strict=True)]
     )
     columns = [
-        tables.Col("step", "step", "count", 90),
+        tables.Col("step", "step", "count", 76),
         tables.Col("scale", "scale", "power", 150),
-        tables.Col("culprit", "first bad gradient, from the loss", link="link"),
-        tables.Col("tensors", "bad gradients", "count", 120),
-        tables.Col("nan", "NaN", "count", 110),
-        tables.Col("inf", "inf", "count", 110),
-        tables.Col("stale", "bad before backward", width=150),
+        tables.Col(
+            "culprit", "first bad gradient", link="link", tip="In backward order: the one nearest the loss."
+        ),
+        tables.Col("tensors", "bad gradients", "count", 118),
+        tables.Col("nan", "NaN", "count", 80),
+        tables.Col("inf", "inf", "count", 80),
+        tables.Col("stale", "bad before", width=100, tip="It was not finite already when backward began."),
     ]
     return tables.grid(rows, columns, "Skipped steps and the gradient that caused each")
 

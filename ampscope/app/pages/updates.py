@@ -25,7 +25,7 @@ EMPTY = "No optimizer step was sampled in this run: it needs the range level (`a
 
 STATE = explorer.Explorer(
     roles=("exp_avg_sq", "exp_avg", "momentum", "update"),
-    stats=("subnormal", "zeros", "amax"),
+    stats=("zeros", "amax"),
     empty="No optimizer state was read in this run.",
 )
 
@@ -85,9 +85,9 @@ def _ratios(context: Context) -> Any:
     if data is None:
         return notice("Nothing moved", f"No element of {name} changed in the sampled steps.")
     note = (
-        "Stored in half precision: an update below the line of its format rounds away."
+        f"Stored in {data.dtype}. Only elements that moved are drawn: an update below the line rounds away."
         if data.dtype in updates.HALF
-        else f"Stored in {data.dtype}: the lines show what a copy in half precision would lose."
+        else f"Stored in {data.dtype}: the lines show where a copy in half precision would begin to lose updates."
     )
     return [
         html.P([html.Code(name), f"  {note}"], className="subtitle"),
@@ -101,7 +101,8 @@ def _table(context: Context) -> Any:
         return notice("No update was recorded", EMPTY)
     names = _names(context)
     rows = rows.set_index("name").reindex(names).reset_index()
-    moved = rows["moved"].where(rows["moved"] > 0)
+    wide = ~rows["dtype"].isin(updates.HALF)
+    moved = rows["moved"].where((rows["moved"] > 0) & wide)
     rows = rows.assign(
         observed_share=rows["observed"] / rows["of_observed"].where(rows["of_observed"] > 0),
         fp16_share=rows["fp16"] / moved,

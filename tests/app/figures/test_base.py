@@ -53,3 +53,7 @@ def test_columns_are_labelled_by_their_last_step() -> None:
     assert axis["tickvals"] == [0, 1, 2, 3, 4]
     assert axis["ticktext"] == ["0", "1", "3", "7", "15"]
     assert len(base.column_axis(np.arange(200))["tickvals"]) <= 12  # type: ignore[arg-type]
+
+
+def test_categories_are_text_and_never_alike() -> None:
+    assert base.categories(["<b>", "a\u200b", "a\ufffd", "a"]) == ["&lt;b&gt;", "a\ufffd", "a\ufffd (2)", "a"]

@@ -41,7 +41,10 @@ def test_shares_are_coloured_by_their_cube_root() -> None:
     assert z[1].tolist() == pytest.approx([0.1, 1.0])
     assert z[0][0] == 0.0
     assert np.isnan(z[0][1])
-    assert fig.data[0].customdata[1][0].tolist() == ["b", "steps 0–9", "0.1 %", ""]
+    assert fig.data[0].customdata[1].tolist() == pytest.approx([0.1, 100.0])
+    assert fig.data[0].x == ("steps 0–9", "steps 20–29")
+    assert fig.data[0].y == ("a", "b", "c")
+    assert "%{customdata:.3~g} %" in fig.data[0].hovertemplate
 
 
 def test_magnitudes_are_logarithms_labelled_in_powers() -> None:
@@ -56,7 +59,7 @@ def test_non_finite_cells_have_a_layer_of_their_own() -> None:
     assert layer.colorscale[0][1] == palette.NONFINITE
     assert np.nansum(layer.z) == 1
     assert layer.z[0][0] == 1
-    assert "NaN or inf: 50 %" in layer.customdata[0][0][3]
+    assert layer.customdata[0][0] == 50.0
 
 
 def test_a_tensor_of_zeros_is_not_a_gap() -> None:
@@ -85,5 +88,5 @@ def test_headroom_is_red_where_it_ends() -> None:
 def test_names_cannot_carry_markup() -> None:
     frame = FRAME.assign(name=["<b>b</b>", "a", "<b>b</b>", "c"])
     fig = heat.heat(heat.matrix(frame, ["a", "<b>b</b>", "c"], pd.Series([0.1, 0.2, 0.3, 0.4])), "harm", "x")
-    assert fig.data[0].customdata[1][0][0] == "&lt;b&gt;b&lt;/b&gt;"
+    assert fig.data[0].y[1] == "&lt;b&gt;b&lt;/b&gt;"
     assert fig.layout.yaxis.ticktext[1] == "&lt;b&gt;b&lt;/b&gt;"

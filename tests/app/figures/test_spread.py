@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ampscope.app.figures import spread
 from ampscope.app.queries import tensors, updates
@@ -13,11 +14,10 @@ def test_zero_and_non_finite_are_rows_of_their_own(src: Source) -> None:
     data = tensors.history(src, "grad", "pre_unscale", "head.weight")
     assert data is not None
     fig = spread.history(data)
-    assert [t.name for t in fig.data] == ["", spread.ZERO, spread.BAD]
-    bad = fig.data[2]
-    assert bad.z.shape == (2, len(data.first))
-    assert np.nansum(bad.z[0]) == (data.inf > 0).sum() == 2
-    assert np.isnan(bad.z[1]).all()
+    assert [t.name for t in fig.data] == ["", spread.ZERO, spread.INF]
+    inf = fig.data[2]
+    assert np.nansum(inf.z) == (data.inf > 0).sum() == 2
+    assert np.nanmax(inf.customdata) == 100.0 * 4 / 16384
     assert fig.layout.yaxis.ticktext[0] == "0"
     assert fig.layout.yaxis.ticktext[-2:] == ("inf", "NaN")
 
@@ -26,9 +26,12 @@ def test_a_cell_is_the_share_of_its_column(src: Source) -> None:
     data = tensors.history(src, "grad", "pre_unscale", "head.weight")
     assert data is not None
     fig = spread.history(data)
-    total = np.nansum(10 ** fig.data[0].z, axis=0) + 10 ** fig.data[1].z[0] + data.inf / data.numel
-    assert np.allclose(total, 1.0, atol=1e-4)
-    assert fig.data[0].customdata[0][3][0] == f"step {data.last[3]}"
+    total = np.nansum(10.0 ** fig.data[0].z, axis=0) + 10.0 ** fig.data[1].z[0] + data.inf / data.numel
+    assert np.allclose(total, 1.0, atol=1e-3)
+    assert fig.data[0].x[3] == f"step {data.last[3]}"
+    assert fig.data[0].customdata[:, 0].sum() == pytest.approx(
+        100.0 * data.counts[:, 0].sum() / data.numel[0]
+    )
 
 
 def test_finite_tensors_have_no_row_of_bad_values(src: Source) -> None:

@@ -14,7 +14,7 @@ def test_both_losses_are_named() -> None:
     assert [t.name for t in fig.data] == ["one", "&lt;two&gt;"]
 
 
-def test_ratios_are_clipped_and_said_in_words() -> None:
+def test_ratios_are_clipped_in_colour_and_told_in_full() -> None:
     found = pd.DataFrame(
         {"name": ["a", "a", "b", "b"], "step": [0, 4, 0, 4], "log2": [0.0, 9.0, np.inf, np.nan]}
     )
@@ -23,6 +23,6 @@ def test_ratios_are_clipped_and_said_in_words() -> None:
     assert z[1].tolist() == [0.0, 3.0]
     assert z[0][0] == 3.0
     assert np.isnan(z[0][1])
-    words = fig.data[0].customdata[:, :, 1]
-    assert words[1].tolist() == ["× 1", "× 512"]
-    assert words[0].tolist() == ["one of them is zero, NaN or inf", "not comparable"]
+    assert fig.data[0].customdata[1].tolist() == [1.0, 512.0]
+    assert np.isinf(fig.data[0].customdata[0][0])
+    assert fig.data[0].x == ("step 0", "step 4")
