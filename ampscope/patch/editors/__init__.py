@@ -1,0 +1,1 @@
+"""One file per family of edits; each registers its functions with `@editor`."""
