@@ -147,6 +147,7 @@ def _write_records(info: RunInfo, redactor: Redactor, run: Path) -> None:
             python=redactor.path(process.python),
             platform=redactor.text(process.platform),
             parts={},
+            sources={},
         )
         write_json(run / PROCESS_DIR / f"rank={process.rank}-proc={process.proc}.json", asdict(shown))
     if info.state == "complete":

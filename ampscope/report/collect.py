@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from ampscope.diagnose.diagnosis import Coverage as Checked
@@ -22,12 +23,16 @@ from ampscope.report.model import (
 from ampscope.report.query import Stream, TraceView, fetch, first, main_stream
 from ampscope.trace.integrity import Integrity
 from ampscope.trace.records import ProcessInfo, RunInfo
+from ampscope.verify.outcome import Outcome, outcome_sentence
 
 EVENTS = 30
 
 
 class Source(TraceView, Protocol):
     """An opened trace, as `ampscope.trace.reader.Trace` is."""
+
+    @property
+    def path(self) -> Path: ...
 
     @property
     def integrity(self) -> Integrity: ...
@@ -38,9 +43,10 @@ def collect(
     diagnosis: Diagnosis,
     names: Mapping[str, str] | None = None,
     generator: str = "ampscope",
+    outcomes: Sequence[Outcome] = (),
 ) -> Report:
     """The report of `trace`. `names` are the names of the rules by code, for the coverage; `generator` says
-    which program wrote it."""
+    which program wrote it; `outcomes` are those of `ampscope verify`."""
     stream = main_stream(trace)
     gradients = collect_gradients.read(trace, stream)
     skips, skipped_total = collect_steps.skips(trace, stream)
@@ -49,7 +55,10 @@ def collect(
     return Report(
         run=_run(trace.info),
         verdict=diagnosis.verdict,
-        findings=tuple(FindingReport(f, exhibit(trace, stream, f)) for f in diagnosis.findings),
+        findings=tuple(
+            FindingReport(f, exhibit(trace, stream, f), outcome_sentence(outcomes, f))
+            for f in diagnosis.findings
+        ),
         facts=(*([flushed] if flushed else []), *collect_tables.facts(trace, stream)),
         timeline=collect_steps.timeline(trace, stream),
         skips=skips,

@@ -14,6 +14,7 @@ from ampscope.report.identity import redactor_for
 from ampscope.report.model import Report
 from ampscope.report.redact import Redactor
 from ampscope.report.redacted import redacted
+from ampscope.verify.outcome import read_outcomes
 
 FORMATS: Mapping[str, str] = {"md": "Markdown", "html": "HTML", "json": "JSON", "zip": "zip"}
 
@@ -29,7 +30,7 @@ class Made:
 def make(trace: Source, diagnosis: Diagnosis, redact: bool = True) -> Made:
     """The report of `trace`, redacted unless told otherwise."""
     names = {rule.code: rule.name for rule in all_rules()}
-    report = collect(trace, diagnosis, names, f"ampscope {__version__}")
+    report = collect(trace, diagnosis, names, f"ampscope {__version__}", read_outcomes(trace.path))
     redactor = redactor_for(trace, redact)
     return Made(redacted(report, redactor), redactor)
 

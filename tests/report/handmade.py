@@ -303,6 +303,7 @@ def write_records(run: Path) -> None:
             end=info.end,
             state="ended",
             versions={"numpy": "2.3.0"},
+            sources={TRAIN: "ab12"},
         ),
     )
     (run / COMPLETE_FILE).touch()

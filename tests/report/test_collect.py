@@ -12,6 +12,7 @@ from ampscope.trace import liveness
 from ampscope.trace.reader import Trace, open_trace
 from ampscope.trace.records import RunInfo
 from ampscope.trace.runinfo import COMPLETE_FILE, write_run
+from ampscope.verify.outcome import Outcome
 from tests.report.handmade import GENERATOR, TRAIN, make_diagnosis
 
 GONE = replace(liveness.current(), start=1)
@@ -47,6 +48,15 @@ def test_silenced_codes_are_told(trace: Trace) -> None:
         diagnosis, coverage=replace(diagnosis.coverage, silenced=(Silenced("AMP112", "on purpose"),))
     )
     assert collect(trace, muted).coverage.silenced == (("AMP112", "on purpose"),)
+
+
+def test_what_a_re_run_showed_stands_with_its_finding(trace: Trace) -> None:
+    diagnosis = make_diagnosis()
+    first, *others = diagnosis.findings
+    outcome = Outcome(first.code, first.where, "verified", "set", "verified: it is gone.")
+    found = collect(trace, diagnosis, outcomes=(outcome,))
+    assert found.findings[0].verification == "verified: it is gone."
+    assert [f.verification for f in found.findings[1:]] == [""] * len(others)
 
 
 @pytest.mark.parametrize(

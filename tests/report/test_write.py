@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from ampscope.report.write import FORMATS, make, to_bytes
-from ampscope.trace.reader import Trace
-from tests.report.handmade import SECRET, make_diagnosis
+from ampscope.trace.reader import Trace, open_trace
+from ampscope.verify.outcome import Outcome, write_outcomes
+from tests.report.handmade import SECRET, make_diagnosis, make_run
 
 
 @pytest.mark.parametrize("chosen", FORMATS)
@@ -24,6 +26,19 @@ def test_it_says_who_wrote_it_and_names_the_rules(trace: Trace) -> None:
     assert said["coverage"]["names"]["AMP101"] == "clip-before-unscale"
     assert said["privacy"] == {"redacted": False, "removed": []}
     assert SECRET in said["run"]["command"]
+
+
+def test_outcomes_kept_with_the_run_are_in_every_report(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    diagnosis = make_diagnosis()
+    first = diagnosis.findings[0]
+    write_outcomes(
+        tmp_path / "run", [Outcome(first.code, first.where, "refuted", "set", "refuted: it is still there.")]
+    )
+    with open_trace(tmp_path / "run") as trace:
+        made = make(trace, diagnosis)
+        for chosen in ("md", "html", "json"):
+            assert b"refuted: it is still there." in to_bytes(made, trace, chosen)
 
 
 def test_an_unknown_format(trace: Trace) -> None:

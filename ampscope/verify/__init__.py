@@ -1,0 +1,1 @@
+"""Tries advice: runs the recorded command again with it followed, and says what that showed."""
