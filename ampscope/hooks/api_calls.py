@@ -4,6 +4,7 @@ dicts. Reads only what the calls return.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from types import GeneratorType
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from ampscope.hooks.backward import MAX_NAMES
 from ampscope.hooks.clock import Segment
 from ampscope.hooks.collector import Collector, shortened
+from ampscope.hooks.members import parameters
 from ampscope.hooks.modules import short_dtype
 from ampscope.hooks.parameters import Parameters
 from ampscope.hooks.patches import Call
@@ -33,6 +35,8 @@ class ApiCalls(Collector):
         self._clip_listeners: list[Any] = []
         self._counts: Counter[tuple[str, Place | None]] = Counter()
         self._inside_norm = False
+        self._refused: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Contexts that were asked for enabled, and that torch switched off because the device is not there."""
 
     def listen(self, clip: Any) -> None:
         self._clip_listeners.append(clip)
@@ -125,7 +129,10 @@ class ApiCalls(Collector):
 
     def _autocast_made(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
         self.session.saw_amp = True
-        kind = type(call.args[0])
+        context = call.args[0]
+        if call.argument(3, "enabled", True) and not getattr(context, "_enabled", True):
+            self._refused.add(context)
+        kind = type(context)
         if kind.__module__.startswith(("torch.cuda.amp", "torch.cpu.amp")):
             place = user_place()
             if not self._limited("deprecated", place):
@@ -150,7 +157,7 @@ class ApiCalls(Collector):
             target=getattr(context, "device", None),
             enabled=bool(getattr(context, "_enabled", False)),
             dtype=str(getattr(context, "fast_dtype", "")).removeprefix("torch.") or None,
-            detail=None if getattr(context, "_cache_enabled", True) else "cache_off",
+            detail=_switches(context, context in self._refused),
             error=type(error).__name__ if error is not None else None,
         )
 
@@ -166,13 +173,20 @@ class ApiCalls(Collector):
 
     def _module_zero_grad(self, call: Call) -> None:
         module = call.args[0]
-        held = {id(p) for p in module.parameters()}
+        held = {id(p) for _, p in parameters(module)}
         segment = self.session.segment
         if segment.fed and not segment.zeroed:
             segment.zeroed = segment.fed.keys() <= held
         self.session.call_row(
             "optimizer.zero_grad", object=self.session.names.module(module), detail="module", phase="other"
         )
+
+
+def _switches(context: Any, refused: bool) -> str | None:
+    words = ["disabled_by_torch"] if refused else []
+    if not getattr(context, "_cache_enabled", True):
+        words.append("cache_off")
+    return " ".join(words) or None
 
 
 def _clipped(call: Call) -> list[Any]:

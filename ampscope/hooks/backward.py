@@ -62,7 +62,7 @@ class Backward(Collector):
         if not is_grad:
             for root, one in zip(roots, states, strict=True):
                 self._read_loss(root, one, scales, row)
-        session.in_backward += 1
+        session.here.in_backward += 1
         session.mark("backward", True)
         session.backward_scaled = state.scaled
         return row, is_grad, create_graph, time.perf_counter()
@@ -91,7 +91,7 @@ class Backward(Collector):
             return
         row, is_grad, create_graph, began = token
         session = self.session
-        session.in_backward -= 1
+        session.here.in_backward -= 1
         session.mark("backward", False)
         segment = session.segment
         session.last_backward_end = time.perf_counter()

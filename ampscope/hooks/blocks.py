@@ -11,6 +11,7 @@ import torch
 
 from ampscope.hooks.clock import Segment
 from ampscope.hooks.collector import Collector
+from ampscope.hooks.members import children
 from ampscope.hooks.modules import short_dtype, tensors_in
 from ampscope.hooks.sentinel import float32_sum
 
@@ -105,7 +106,7 @@ def blocks_of(root: torch.nn.Module) -> list[torch.nn.Module]:
     while True:
         below: list[torch.nn.Module] = []
         for module in level:
-            members = list(module.children())
+            members = [member for _, member in children(module)]
             below.extend(members if members else [module])
         below = _opened(below)
         if len(below) > BLOCKS:
@@ -122,7 +123,7 @@ def _opened(modules: list[torch.nn.Module]) -> list[torch.nn.Module]:
     opened: list[torch.nn.Module] = []
     for module in modules:
         if isinstance(module, (torch.nn.ModuleList, torch.nn.ModuleDict)):
-            opened.extend(_opened(list(module.children())))
+            opened.extend(_opened([member for _, member in children(module)]))
         else:
             opened.append(module)
     return opened

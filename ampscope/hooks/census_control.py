@@ -5,6 +5,7 @@ Decides and books; what they record is theirs.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -45,6 +46,8 @@ class CensusControl(Collector):
         self._watch = Watch(session)
         self._profile = OpProfile()
         self._running: Any = None
+        self._thread = 0
+        """The thread on which it was started, and has to be stopped."""
         self._waiting = ""
         self._armed = False
         self._catches = 0
@@ -119,13 +122,15 @@ class CensusControl(Collector):
         if not mode.start():
             return
         self._running = mode
+        self._thread = threading.get_ident()
         if wanted == "watch":
             self.session.segment.level = "watch"
 
     def segment_end(self, segment: Segment) -> None:
-        running, self._running = self._running, None
         self._waiting = ""
-        if running is not None:
+        running = self._running
+        if running is not None and self._thread == threading.get_ident():
+            self._running = None
             table = "kernels" if running is self._profile else "ops"
             for row in running.stop():
                 self.session.emit(table, **row)

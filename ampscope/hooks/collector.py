@@ -17,8 +17,6 @@ from ampscope.hooks.patches import After, Before, Patches
 if TYPE_CHECKING:
     from ampscope.hooks.session import Session
 
-_function_modes = torch._C._len_torch_function_stack
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -76,10 +74,9 @@ class Collector:
             outer, books.nested_s = books.nested_s, 0.0
             began = time.perf_counter()
             try:
-                if _function_modes():
-                    with torch._C.DisableTorchFunction():
-                        return function(*args, **kwargs)
-                return function(*args, **kwargs)
+                # Neither a mode of the user's nor a tensor subclass gets to see what we ask a tensor.
+                with torch._C.DisableTorchFunction():
+                    return function(*args, **kwargs)
             except Exception as error:
                 own.session.fail(own, error)
                 return None

@@ -68,7 +68,8 @@ class OpMode(TorchDispatchMode):
             return False
         _hide_from_dynamo()
         self.failure = None
-        _edit_stack(lambda modes: [self, *modes])
+        # It is there already where another thread than this one has ended it.
+        _edit_stack(lambda modes: [self, *(m for m in modes if m is not self)])
         self._release = yield_to_profiler(self.leave_stack)
         self.active = True
         _running.add(self)

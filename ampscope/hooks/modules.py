@@ -5,6 +5,8 @@ Never touches instances: hooks on instances would break pickling and be copied i
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
 import time
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ampscope.hooks.clock import Segment
 from ampscope.hooks.collector import Collector, dtype_name
+from ampscope.hooks.members import children
 from ampscope.hooks.process_state import autocast_dtype
 from ampscope.hooks.quiet import is_quiet
 from ampscope.hooks.sentinel import float32_sum
@@ -23,6 +26,10 @@ from ampscope.hooks.tracebacks import has_foreign_hook
 
 ROOT_SENTINELS = 8
 """Root outputs summed per segment: a cell called at every time step is a root each time."""
+
+
+MAX_ITEMS = 1024
+"""Looked at in each list of inputs or outputs: models return lists of a hundred thousand numbers too."""
 
 
 @dataclass
@@ -38,21 +45,30 @@ class _Seen:
     row: dict[str, Any] = field(default_factory=dict)
 
 
-def tensors_in(value: Any, depth: int = 0) -> list[torch.Tensor]:
-    """The tensors in nested tuples, lists, dicts and dataclass-like outputs, in order; three levels deep."""
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors in nested tuples, lists, dicts and dataclass-like outputs, in order; three levels deep, MAX_ITEMS
+    wide. What does not let itself be looked into holds none."""
+    found: list[torch.Tensor] = []
+    with contextlib.suppress(Exception):
+        _collect(value, found, 3)
+    return found
+
+
+def _collect(value: Any, found: list[torch.Tensor], depth: int) -> None:
     if isinstance(value, torch.Tensor):
-        return [value]
-    if depth >= 3:
-        return []
+        found.append(value)
+        return
+    if depth == 0:
+        return
+    items: Any = ()
     if isinstance(value, dict):
-        items: Any = value.values()
+        items = value.values()
     elif isinstance(value, (list, tuple)):
         items = value
-    elif hasattr(value, "__dataclass_fields__"):
-        items = vars(value).values() if hasattr(value, "__dict__") else ()
-    else:
-        return []
-    return [t for item in items for t in tensors_in(item, depth + 1)]
+    elif (fields := getattr(type(value), "__dataclass_fields__", None)) is not None:
+        items = (getattr(value, name, None) for name in fields)
+    for item in itertools.islice(items, MAX_ITEMS):
+        _collect(item, found, depth - 1)
 
 
 def short_dtype(tensor: torch.Tensor) -> str:
@@ -212,7 +228,7 @@ class Modules(Collector):
         if seen is None or not began:
             return
         seen.forward_s += time.perf_counter() - began.pop()
-        leaf = next(module.children(), None) is None
+        leaf = not children(module)
         if not leaf and not is_root:
             return
         inputs = tensors_in(args)

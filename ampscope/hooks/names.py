@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from ampscope.hooks.members import children, modules, parameters
+
 _WRAPPERS = re.compile(
     r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|module)(?:\.|$)"
 )
@@ -25,9 +27,12 @@ def plain_name(name: str) -> str:
 
 def _class_name(module: torch.nn.Module) -> str:
     """Class of the user's own model inside the wrappers of torch.compile, DDP and FSDP."""
-    while (inner := getattr(module, "_orig_mod", None) or module._modules.get("module")) is not None:
+    while True:
+        below = dict(children(module))
+        inner = below.get("_orig_mod", below.get("module"))
+        if inner is None:
+            return type(module).__name__
         module = inner
-    return type(module).__name__
 
 
 class Ordinals:
@@ -74,8 +79,8 @@ class ModelNames:
         return True
 
     def _learn(self, root: torch.nn.Module) -> None:
-        below = list(root.named_modules())
-        has_params = next(root.parameters(), None) is not None
+        below = modules(root)
+        has_params = next(parameters(root), None) is not None
         old = self._plain_root() if self._plain_root is not None else None
         if has_params and (old is None or any(m is old for _, m in below)):
             self._plain_root = weakref.ref(root)
@@ -88,7 +93,7 @@ class ModelNames:
             short = plain_name(name)
             full = prefix + short if short else own
             self._modules[id(module)] = (weakref.ref(module), full)
-        for name, param in root.named_parameters():
+        for name, param in parameters(root):
             short = plain_name(name)
             holder = short.rpartition(".")[0]
             module_name = prefix + holder if holder else own
@@ -124,7 +129,7 @@ class ModelNames:
         for ref in self._roots.values():
             root = ref()
             if root is not None:
-                for owner in root.modules():
+                for _, owner in modules(root):
                     for name, buffer in owner._buffers.items():
                         if buffer is not None:
                             yield f"{self.module(owner)}.{name}", buffer

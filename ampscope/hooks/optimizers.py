@@ -4,6 +4,7 @@ without a GradScaler; with one, the scaler's collector does, because only it kno
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -16,6 +17,18 @@ from ampscope.hooks.parameters import Parameters
 from ampscope.hooks.patches import Call
 
 
+class Stepping(threading.local):
+    """The steps that one thread is in the middle of."""
+
+    def __init__(self) -> None:
+        self.scaler_steps: str | None = None
+        """Optimizer whose step a GradScaler is running now."""
+        self.stepped = False
+        """That step reached the optimizer."""
+        self.stack: list[str] = []
+        self.began = 0.0
+
+
 class Optimizers(Collector):
     """`before_step` and `after_step` listeners get the optimizer and its name, around every outermost step."""
 
@@ -24,14 +37,10 @@ class Optimizers(Collector):
     def __init__(self, session: Any, parameters: Parameters) -> None:
         super().__init__(session)
         self.parameters = parameters
-        self.scaler_steps: str | None = None
-        """Optimizer whose step a GradScaler is running now."""
-        self.stepped = False
-        self._stack: list[str] = []
+        self.here = Stepping()
         self._handles: list[Any] = []
         self._before: list[Any] = []
         self._after: list[Any] = []
-        self._step_began = 0.0
         self.described: dict[str, tuple[Any, ...]] = {}
         self._row: dict[str, Any] | None = None
 
@@ -94,13 +103,13 @@ class Optimizers(Collector):
     def _pre(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         session = self.session
         name = session.optimizers.name(optimizer)
-        if name in self._stack:
+        here = self.here
+        if name in here.stack:
             # Its last step raised, and torch calls no post hook then.
-            self._stack.clear()
-            session.in_optimizer = 0
-        self._stack.append(name)
-        session.in_optimizer += 1
-        if len(self._stack) > 1:
+            here.stack.clear()
+        here.stack.append(name)
+        session.here.in_optimizer = len(here.stack)
+        if len(here.stack) > 1:
             return
         session.trains()
         session.work_begins()
@@ -110,7 +119,7 @@ class Optimizers(Collector):
             object=name,
             phase="optimizer",
             scaled=self.parameters.grad_state.get(name),
-            detail="via_scaler" if self.scaler_steps == name else None,
+            detail="via_scaler" if here.scaler_steps == name else None,
         )
         lr = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
         session.segment.lr = float(lr) if isinstance(lr, (int, float)) else _host_float(lr)
@@ -119,28 +128,29 @@ class Optimizers(Collector):
             for listener in self._before:
                 listener(optimizer, name)
         session.mark("optimizer", True)
-        self._step_began = time.perf_counter()
+        here.began = time.perf_counter()
         if session.last_backward_end:
-            session.segment.spent["unscale"] += max(0.0, self._step_began - session.last_backward_end)
+            session.segment.spent["unscale"] += max(0.0, here.began - session.last_backward_end)
 
     def _post(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         session = self.session
         name = session.optimizers.name(optimizer)
-        if name not in self._stack:
+        here = self.here
+        if name not in here.stack:
             return
-        outermost = self._stack[0]
-        while self._stack and self._stack.pop() != name:
+        outermost = here.stack[0]
+        while here.stack and here.stack.pop() != name:
             pass
-        session.in_optimizer = len(self._stack)
-        if self._stack or outermost != name:
+        session.here.in_optimizer = len(here.stack)
+        if here.stack or outermost != name:
             return
         session.mark("optimizer", False)
-        session.segment.spent["optimizer"] += time.perf_counter() - self._step_began
-        self.stepped = True
+        session.segment.spent["optimizer"] += time.perf_counter() - here.began
+        here.stepped = True
         if session.segment.level != "pulse":
             for listener in self._after:
                 listener(optimizer, name)
-        if self.scaler_steps is None:
+        if here.scaler_steps is None:
             self.finish(name, "stepped")
 
     def finish(self, name: str, outcome: str) -> None:
@@ -150,8 +160,8 @@ class Optimizers(Collector):
 
     def abort(self) -> None:
         """A step raised: forget it."""
-        self._stack.clear()
-        self.session.in_optimizer = 0
+        self.here.stack.clear()
+        self.session.here.in_optimizer = 0
 
     # -- parameters -------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ampscope.hooks.collector import Collector
+from ampscope.hooks.members import parameters
 
 
 class Parameters(Collector):
@@ -40,7 +41,7 @@ class Parameters(Collector):
         super().remove()
 
     def new_root(self, root: torch.nn.Module) -> None:
-        for param in root.parameters():
+        for _, param in parameters(root):
             self.watch(param)
 
     def watch(self, param: torch.Tensor) -> None:

@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import os
 import re
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -160,12 +161,21 @@ def _wants_kineto() -> bool:
     return on_cuda or not hasattr(_C._autograd, "_enable_profiler_legacy")
 
 
+def _shapes_can_be_asked() -> bool:
+    """Jagged nested tensors refuse the profiler their sizes, and it complains on stderr of each. The counter says
+    whether there ever was one."""
+    jagged = sys.modules.get("torch.nested._internal.nested_tensor")
+    return not getattr(jagged, "_tensor_id_counter", 0)
+
+
 class _Legacy:
     """The host-only profiler that torch had before Kineto."""
 
     def start(self) -> None:
         kind, options = _C._profiler.ProfilerState.CPU, _C._profiler._ExperimentalConfig()
-        config = _C._profiler.ProfilerConfig(kind, True, False, False, False, False, options)
+        config = _C._profiler.ProfilerConfig(
+            kind, _shapes_can_be_asked(), False, False, False, False, options
+        )
         _C._autograd._enable_profiler_legacy(config)
 
     def stop(self) -> _Recorded:
@@ -198,7 +208,7 @@ class _Kineto:
     def start(self) -> None:
         device = "cuda" if torch.cuda.is_available() else None
         with _silenced():
-            self._profile = profiler.profile(record_shapes=True, use_device=device)
+            self._profile = profiler.profile(record_shapes=_shapes_can_be_asked(), use_device=device)
             self._profile.__enter__()
 
     def stop(self) -> _Recorded:

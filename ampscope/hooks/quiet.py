@@ -126,10 +126,10 @@ def is_quiet() -> bool:
 def readable(tensor: torch.Tensor) -> torch.Tensor | None:
     """The tensor whose values may be read, or None when there are none to be had.
 
-    DTensor gives its local shard, sparse COO its values, uncoalesced. None for meta and fake tensors, other
-    subclasses with a dispatch of their own (nested, quantized wrappers), tensors wrapped by a functorch
-    transform, zero tensors without memory (forward-mode AD), compressed and opaque layouts, and storages that
-    were freed (FSDP).
+    DTensor gives its local shard, sparse COO its values, uncoalesced, a strided nested tensor its elements. None
+    for meta and fake tensors, other subclasses with a dispatch of their own (jagged, quantized wrappers),
+    tensors wrapped by a functorch transform, zero tensors without memory (forward-mode AD), compressed and
+    opaque layouts, and storages that were freed (FSDP).
     """
     with _C.DisableTorchFunction():
         kind = type(tensor)
@@ -143,6 +143,9 @@ def readable(tensor: torch.Tensor) -> torch.Tensor | None:
             or _functorch.is_functorch_wrapped_tensor(tensor)
         ):
             return None
+        if tensor.is_nested:
+            with _QUIET:
+                return readable(tensor.values())
         if tensor.layout is torch.strided:
             return tensor if tensor.numel() == 0 or tensor.untyped_storage().nbytes() > 0 else None
         if tensor.layout is torch.sparse_coo:

@@ -79,7 +79,7 @@ class Scaler(Collector):
             return
         scaler = call.args[0]
         name = self.session.objects.name(scaler)
-        enabled = bool(scaler.is_enabled())
+        enabled, asked = bool(scaler.is_enabled()), bool(call.argument(6, "enabled", True))
         if enabled:
             self._scales[name] = float(scaler.get_scale())
         self.session.call_row(
@@ -89,7 +89,7 @@ class Scaler(Collector):
             enabled=enabled,
             value=float(getattr(scaler, "_init_scale", 1.0)) if enabled else None,
             target=getattr(scaler, "_device", None),
-            detail=f"growth_interval={getattr(scaler, '_growth_interval', '')}" if enabled else "disabled",
+            detail=_policy(scaler) if enabled else "disabled_by_torch" if asked else "disabled",
         )
         module = type(scaler).__module__
         if module.startswith(("torch.cuda.amp", "torch.cpu.amp")):
@@ -134,7 +134,7 @@ class Scaler(Collector):
         if not scaler.is_enabled():
             return None
         name, opt = self.session.objects.name(scaler), self.session.optimizers.name(optimizer)
-        inside_step = self.optimizers.scaler_steps == opt
+        inside_step = self.optimizers.here.scaler_steps == opt
         row = self.session.call_row(
             "scaler.unscale_",
             object=name,
@@ -182,8 +182,8 @@ class Scaler(Collector):
         row = self._policy_row(scaler, name)
         if (name, opt) not in self._unscaled:
             self._tell_scaled(optimizer, opt)
-        self.optimizers.scaler_steps = opt
-        self.optimizers.stepped = False
+        self.optimizers.here.scaler_steps = opt
+        self.optimizers.here.stepped = False
         return scaler, optimizer, name, opt, call_row, row
 
     def _policy_row(self, scaler: Any, name: str) -> dict[str, Any]:
@@ -202,7 +202,7 @@ class Scaler(Collector):
         return row
 
     def _after_step(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
-        self.optimizers.scaler_steps = None
+        self.optimizers.here.scaler_steps = None
         if token is None:
             return
         scaler, optimizer, name, opt, call_row, row = token
@@ -239,8 +239,8 @@ class Scaler(Collector):
                     segment.step_row.update(outcome="skipped", skipped=True)
 
         if not fused:
-            receive(0.0 if self.optimizers.stepped else 1.0)
-            return not self.optimizers.stepped
+            receive(0.0 if self.optimizers.here.stepped else 1.0)
+            return not self.optimizers.here.stepped
         for flag in flags:
             self.session.deferred.put(flag, receive)
         return any(v > 0.0 for v in found)
@@ -279,6 +279,10 @@ class Scaler(Collector):
             # unscale_ without step: the gradients were looked at and thrown away.
             self._unscaled = {key for key in self._unscaled if key[0] != name}
         session.release()
+
+
+def _policy(scaler: Any) -> str:
+    return f"growth_interval={getattr(scaler, '_growth_interval', '')}"
 
 
 def _note(row: dict[str, Any], error: BaseException | None) -> None:

@@ -14,7 +14,7 @@ from ampscope.hooks.quiet import quiet, readable
 
 def float32_sum(tensor: torch.Tensor) -> torch.Tensor | None:
     """The sum, 0-d float32 on the tensor's device, without synchronisation; None when there is nothing to read."""
-    if unseen(tensor):
+    if unseen(tensor) and tensor.layout is torch.strided and not tensor.is_nested:
         # A detached sum with a dtype of its own is the same under autocast: no quiet state needed.
         return torch.sum(tensor.detach(), dtype=torch.float32)
     with quiet():

@@ -48,6 +48,16 @@ class _Ended:
     reads: list[DeviceReads]
 
 
+class Here(threading.local):
+    """What one thread is in the middle of."""
+
+    def __init__(self) -> None:
+        self.modules: list[torch.nn.Module] = []
+        """Modules whose forward runs, outermost first."""
+        self.in_optimizer = 0
+        self.in_backward = 0
+
+
 class Session:
     """Collectors call `emit`, `call_row`, `end_segment`; everything else is for the installer."""
 
@@ -68,8 +78,7 @@ class Session:
         self.sink = Sink(settings)
         self.collectors: list[Collector] = []
         self.segment: Segment = self.clock.open_segment()
-        self.in_optimizer = 0
-        self.in_backward = 0
+        self.here = Here()
         self.last_backward_end = 0.0
         self.hold = False
         """Keep the rows of ended segments: a GradScaler has yet to say what its scale becomes."""
@@ -88,10 +97,11 @@ class Session:
         self.failed: BaseException | None = None
         """The exception that escaped from the script."""
         self.closed = False
+        self._filing = threading.RLock()
+        """Held while a segment ends: optimizers of several threads may step at once."""
         self._tell: dict[str, list[Any]] = {}
         self._ended: deque[_Ended] = deque()
         self._seq = 0
-        self._local = threading.local()
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -121,11 +131,12 @@ class Session:
         for collector in reversed(self.collectors):
             with contextlib.suppress(Exception):
                 collector.remove()
-        if self.sink.active or (self.failed is not None and self.saw_amp):
-            self.sink.activate()
-            self._file(self.segment, "cut_off" if self.segment.work_began else "ended", None)
-            self._flush_ended(wait=True)
-        self.sink.close()
+        with self._filing:
+            if self.sink.active or (self.failed is not None and self.saw_amp):
+                self.sink.activate()
+                self._file(self.segment, "cut_off" if self.segment.work_began else "ended", None)
+                self._flush_ended(wait=True)
+            self.sink.close()
 
     def abandon(self) -> None:
         """Remove the hooks and write nothing: this process is a fork of the one that records."""
@@ -232,13 +243,14 @@ class Session:
 
     def autocast_entered(self) -> None:
         """A user's autocast context opened: a model made of functions has no other beginning."""
-        if torch.is_grad_enabled() and not self.in_backward:
+        if torch.is_grad_enabled() and not self.here.in_backward:
             self.work_begins()
 
     def release(self) -> None:
         """A GradScaler updated: the rows that waited for it may go."""
         self.hold = False
-        self._flush_ended(wait=False)
+        with self._filing:
+            self._flush_ended(wait=False)
 
     def device_seen(self, device: str) -> None:
         """A root module runs on this device type: time it by events where there are some."""
@@ -260,13 +272,14 @@ class Session:
 
     def end_segment(self, outcome: str, optimizer: str | None) -> None:
         """File the segment under its step and open the next one."""
-        segment = self.segment
-        self._file(segment, outcome, optimizer)
-        self.alarmed = self.alarmed or segment.nonfinite_forward
-        self._flush_ended(wait=False)
-        self.last_backward_end = 0.0
-        self.segment = self.clock.open_segment()
-        self._open(self.segment)
+        with self._filing:
+            segment = self.segment
+            self._file(segment, outcome, optimizer)
+            self.alarmed = self.alarmed or segment.nonfinite_forward
+            self._flush_ended(wait=False)
+            self.last_backward_end = 0.0
+            self.segment = self.clock.open_segment()
+            self._open(self.segment)
 
     def _open(self, segment: Segment) -> None:
         index = segment.index
@@ -320,20 +333,18 @@ class Session:
     @property
     def modules(self) -> list[torch.nn.Module]:
         """The stack of modules whose forward runs on this thread, outermost first."""
-        stack: list[torch.nn.Module] | None = getattr(self._local, "stack", None)
-        if stack is None:
-            stack = self._local.stack = []
-        return stack
+        return self.here.modules
 
     def phase(self) -> str:
         """forward, recompute, backward, optimizer or other, for what runs now on this thread."""
-        if self.in_optimizer and not self.in_backward and not self.modules:
+        here = self.here
+        if here.in_optimizer and not here.in_backward and not here.modules:
             return "optimizer"
         if torch._C._current_graph_task_id() != -1:
-            return "recompute" if self.modules else "backward"
-        if self.modules:
+            return "recompute" if here.modules else "backward"
+        if here.modules:
             return "forward"
-        if self.in_backward:
+        if here.in_backward:
             return "backward"
         segment = self.segment
         if (segment.work_began and not segment.micro) or autocast_dtype()[1] is not None:

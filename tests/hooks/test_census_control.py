@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from ampscope.hooks.dispatch import OpMode
+from tests.support.opview import mode_stack
 from tests.support.recording import amp_training, batch, mlp, record, rows
 
 
@@ -23,7 +26,7 @@ def overflowing(steps: int, bad_from: int) -> None:
 
 
 def test_census_profile_and_pulse_follow_the_schedule(tmp_path: Path) -> None:
-    trace = record(tmp_path, lambda: amp_training(9, init_scale=64.0))
+    trace = record(tmp_path, lambda: amp_training(9, init_scale=64.0), budget=1000.0)
     levels = [r["level"] for r in rows(trace, "SELECT level FROM steps ORDER BY step")]
     assert levels[:4] == ["census", "census", "range", "profile"]
     assert levels[7] == "census"
@@ -69,3 +72,19 @@ def test_the_same_fault_is_not_watched_for_ever(tmp_path: Path) -> None:
     trace = record(tmp_path, lambda: overflowing(60, bad_from=2))
     watched = rows(trace, "SELECT count(*) AS n FROM steps WHERE level='watch'")[0]["n"]
     assert 1 <= watched <= 6
+
+
+def test_a_mode_is_ended_on_the_thread_that_it_watches(tmp_path: Path) -> None:
+    def train() -> None:
+        amp_training(1)
+        # The second segment is under census since its first moment; another thread ends it.
+        other = threading.Thread(target=amp_training, args=(1,))
+        other.start()
+        other.join()
+        assert any(isinstance(mode, OpMode) for mode in mode_stack())
+        amp_training(1)
+        assert not any(isinstance(mode, OpMode) for mode in mode_stack())
+
+    trace = record(tmp_path, train)
+    assert len(rows(trace, "SELECT step FROM steps WHERE outcome = 'stepped'")) == 3
+    assert {r["step"] for r in rows(trace, "SELECT DISTINCT step FROM ops")} == {0, 2}

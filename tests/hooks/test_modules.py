@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from ampscope.hooks.modules import tensors_in
+from ampscope.hooks.modules import MAX_ITEMS, tensors_in
 from tests.support.recording import batch, mlp, record, rows
 
 
@@ -23,6 +23,31 @@ def test_tensors_are_found_in_nested_outputs() -> None:
     assert [t.numel() for t in tensors_in((one, [two, {"a": three}], "text", None))] == [1, 2, 3]
     assert [t.numel() for t in tensors_in(Output(two, {"a": one}))] == [2, 1]
     assert tensors_in(object()) == []
+
+
+@dataclass
+class Slots:
+    __slots__ = ("y",)
+    y: torch.Tensor
+
+
+def test_outputs_that_do_not_let_themselves_be_looked_into_hold_nothing() -> None:
+    class Untouchable:
+        def __getattribute__(self, name: str) -> None:
+            raise RuntimeError(name)
+
+    class Closed(dict[str, torch.Tensor]):
+        def values(self) -> None:  # type: ignore[override]
+            raise RuntimeError
+
+    one = torch.ones(1)
+    assert tensors_in(Untouchable()) == tensors_in(Closed(y=one)) == []
+    assert tensors_in([one, Untouchable(), one]) == [one]
+    assert tensors_in(Slots(one)) == [one]
+    held: list[object] = [one]
+    held.append(held)
+    assert len(tensors_in(held)) == 3
+    assert len(tensors_in([*range(MAX_ITEMS), one])) == 0
 
 
 def test_roots_leaves_calls_and_dtypes(tmp_path: Path) -> None:

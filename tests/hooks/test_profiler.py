@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nested._internal import nested_tensor
 
 from ampscope.hooks import profiler as module
 from ampscope.hooks.profiler import OpProfile, uses_tensor_cores
@@ -20,7 +21,8 @@ def _work() -> None:
         (x @ x).relu().sum().backward()
 
 
-def test_ops_with_their_times_and_shapes() -> None:
+def test_ops_with_their_times_and_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nested_tensor, "_tensor_id_counter", 0)
     profile = OpProfile()
     assert profile.start()
     _work()
@@ -178,3 +180,12 @@ def test_kineto_gives_the_same_ops() -> None:
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_jagged_tensors_are_not_asked_for_their_shapes(capfd: pytest.CaptureFixture[str]) -> None:
+    jagged = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=torch.jagged)
+    profile = OpProfile()
+    assert profile.start()
+    torch.nn.functional.linear(jagged, torch.ones(2, 4))
+    assert profile.stop()
+    assert capfd.readouterr().err == ""

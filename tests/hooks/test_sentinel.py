@@ -28,3 +28,11 @@ def test_a_half_tensor_is_summed_in_float32() -> None:
 def test_a_tensor_without_values_has_no_sum() -> None:
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
     assert float32_sum(nested) is None
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_a_strided_nested_tensor_is_summed_over_its_components() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.full((3,), 2.0)], layout=torch.strided)
+    total = float32_sum(nested)
+    assert total is not None
+    assert total.item() == 8.0

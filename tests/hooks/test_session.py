@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from pathlib import Path
 
 import torch
@@ -117,3 +118,18 @@ def test_every_phase_of_a_step_has_its_time(tmp_path: Path) -> None:
         assert row["forward_s"] > 0.0
         assert row["backward_s"] > 0.0
         assert sum(spent) <= row["duration_s"] * 1.0001
+
+
+def test_optimizers_of_several_threads_step_for_themselves(tmp_path: Path) -> None:
+    def train() -> None:
+        threads = [threading.Thread(target=amp_training, args=(4,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    trace = record(tmp_path, train)
+    steps = rows(
+        trace, "SELECT opt, count(*) AS n, count(DISTINCT segment) AS segments FROM steps GROUP BY opt"
+    )
+    assert {(r["opt"], r["n"], r["segments"]) for r in steps} == {(f"AdamW#{i}", 4, 4) for i in range(3)}
