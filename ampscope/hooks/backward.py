@@ -38,6 +38,10 @@ class Backward(Collector):
         """`listener()` is called after each outermost backward, while the gradients are fresh."""
         self._listeners.append(listener)
 
+    def at_end(self, listener: Any) -> None:
+        """`listener()` is called when an outermost pass of the autograd engine has ended, however it did."""
+        self._at_end = listener
+
     def _before(self, call: Call) -> Any:
         if torch._C._current_graph_task_id() != -1:
             return None
@@ -94,6 +98,8 @@ class Backward(Collector):
         session.here.in_backward -= 1
         session.mark("backward", False)
         segment = session.segment
+        if self._at_end is not None:
+            self._at_end()
         session.last_backward_end = time.perf_counter()
         segment.spent["backward"] += session.last_backward_end - began
         if error is not None:

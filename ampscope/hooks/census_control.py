@@ -13,6 +13,7 @@ import torch
 from ampscope.hooks.census import Census
 from ampscope.hooks.clock import Segment
 from ampscope.hooks.collector import Collector
+from ampscope.hooks.dispatch import sweep
 from ampscope.hooks.profiler import OpProfile
 from ampscope.hooks.watch import Watch
 
@@ -56,6 +57,7 @@ class CensusControl(Collector):
         self._watch_s = 0.0
         self._skips = 0
         self._good = False
+        self.after_backward = self.guarded(self._after_backward)
 
     def install(self) -> None:
         if self.session.settings.watch and self.session.settings.level == "watch":
@@ -114,9 +116,15 @@ class CensusControl(Collector):
     def work_begins(self) -> None:
         self._begin(self._waiting)
 
+    def _after_backward(self) -> None:
+        sweep()
+        self._begin(self._waiting)
+
     def _begin(self, wanted: str) -> None:
         if self._running is not None or not wanted or torch.compiler.is_compiling():
             return
+        if torch._C._current_graph_task_id() != -1:
+            return  # an optimizer that steps within backward: the engine will put its mode stack back
         self._waiting = ""
         mode: Any = {"census": self._census, "profile": self._profile, "watch": self._watch}[wanted]
         if not mode.start():

@@ -22,6 +22,7 @@ from ampscope.hooks.redispatch import redispatch
 from ampscope.hooks.yielding import profiler_runs, yield_to_profiler
 
 _running: weakref.WeakSet[OpMode] = weakref.WeakSet()
+_stranded: weakref.WeakSet[OpMode] = weakref.WeakSet()
 
 
 class OpMode(TorchDispatchMode):
@@ -77,10 +78,13 @@ class OpMode(TorchDispatchMode):
 
     def leave_stack(self) -> None:
         """Leave the stack wherever the mode is in it. On another thread than that of `enter_stack` the mode
-        stays there as a pass-through."""
+        stays there as a pass-through; so it does within a backward, at whose end the engine puts the stack back:
+        call `sweep` then."""
         self.active = False
         self._release()
         _running.discard(self)
+        if _C._current_graph_task_id() != -1:
+            _stranded.add(self)
         _edit_stack(lambda modes: [m for m in modes if m is not self])
 
     # -- dispatch --------------------------------------------------------------------------------------------
@@ -147,6 +151,14 @@ def _edit_stack(edit: Any) -> None:
     finally:
         for mode in modes:
             _C._push_on_torch_dispatch_stack(mode)
+
+
+def sweep() -> None:
+    """Take out of this thread's stack what left it during the backward that has just ended."""
+    if _stranded and _C._current_graph_task_id() == -1:
+        gone = {id(mode) for mode in _stranded if not mode.active}
+        _stranded.clear()
+        _edit_stack(lambda modes: [m for m in modes if id(m) not in gone])
 
 
 def _hide_from_dynamo() -> None:

@@ -116,6 +116,7 @@ def _collectors(session: Session) -> list[Any]:
     optimizers.listen(ranges.before_step, ranges.after_step)
     optimizers.listen(updates.before_step, updates.after_step)
     backward.listen(edits.after_backward)
+    backward.at_end(census.after_backward)
     return [
         *order,
         blocks,

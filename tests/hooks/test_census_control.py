@@ -88,3 +88,18 @@ def test_a_mode_is_ended_on_the_thread_that_it_watches(tmp_path: Path) -> None:
     trace = record(tmp_path, train)
     assert len(rows(trace, "SELECT step FROM steps WHERE outcome = 'stepped'")) == 3
     assert {r["step"] for r in rows(trace, "SELECT DISTINCT step FROM ops")} == {0, 2}
+
+
+def test_a_mode_that_ends_within_backward_is_gone_after_it(tmp_path: Path) -> None:
+    def train() -> None:
+        model = nn.Linear(4, 2)
+        optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+        for param in model.parameters():
+            param.register_post_accumulate_grad_hook(lambda p: optimizers[p].step())  # type: ignore[index]
+        for step in range(6):
+            model(torch.randn(3, 4)).sum().backward()
+            if step > 2:  # by then the schedule has left the census
+                assert not any(isinstance(mode, OpMode) for mode in mode_stack())
+
+    trace = record(tmp_path, train, budget=1000.0)
+    assert len(rows(trace, "SELECT step FROM steps WHERE outcome = 'stepped'")) == 12
