@@ -27,6 +27,7 @@ class Backward(Collector):
 
     def __init__(self, session: Any, parameters: Parameters, scales: Any) -> None:
         super().__init__(session)
+        self._at_end: Any = None
         self._parameters = parameters
         self._scales = scales
         self._listeners: list[Any] = []
