@@ -32,7 +32,7 @@ def test_ops_with_their_times_and_shapes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(row.keys() <= names for row in rows)
     mm = [row for row in rows if row["name"] == "aten::mm"]
     assert sum(row["calls"] for row in mm) == 9
-    assert {row["in_shapes"] for row in mm} == {"8x8, 8x8"}
+    assert {row["in_shapes"] for row in mm} == {"8x8, 8x8"}, mm
     assert all(0.0 <= row["self_host_s"] <= row["total_host_s"] for row in rows)
     assert {row["kind"] for row in rows} == {"op"}
     assert profile.own_s > 0.0
