@@ -1,4 +1,4 @@
-"""A segmentation network whose Dice loss sums half-precision masks: at 320 x 320 pixels the sums leave the range."""
+"""A segmentation network whose Dice loss sums half-precision masks: at 416 x 416 pixels the sums leave the range."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 torch.manual_seed(0)
 torch.set_num_threads(1)
 
-SIZE = 320
+SIZE = 416
 
 
 class Segmenter(nn.Module):
@@ -21,7 +21,7 @@ class Segmenter(nn.Module):
 
 def dice_loss(mask: Tensor, target: Tensor) -> Tensor:
     overlap = (mask * target).sum()
-    return 1 - (2 * overlap + 1) / (mask.sum() + target.sum() + 1)
+    return 1 - overlap / (0.5 * (mask.sum() + target.sum()) + 1)
 
 
 model = Segmenter()
