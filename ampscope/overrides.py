@@ -191,12 +191,15 @@ class Overrides(Collector):
         handle = module.register_forward_hook(leave, always_call=True)
 
     def _context(self, kind: str, **arguments: Any) -> torch.autocast:
-        """An autocast context of ours, to which the overrides of the user's contexts do not apply."""
+        """An autocast context of ours: the overrides of the user's contexts do not apply to it, and it is no call
+        of the user's to be recorded."""
         self._own = True
         try:
-            return torch.autocast(kind, **arguments)
+            context: Any = torch.autocast(kind, **arguments)
         finally:
             self._own = False
+        context.ampscope_override = True
+        return context  # type: ignore[no-any-return]
 
     def _run_under_autocast(self, root: torch.nn.Module) -> None:
         original = root.forward

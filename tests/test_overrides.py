@@ -142,6 +142,8 @@ def test_autocast_round_a_script_that_has_none_and_islands_stay(tmp_path: Path) 
     assert dtypes["b"] == ["float32"]
     first = rows(trace, "SELECT out_dtypes FROM modules WHERE step=0 AND name='a'")
     assert list(first[0]["out_dtypes"]) == ["bfloat16"]
+    entered = rows(trace, "SELECT DISTINCT enabled FROM calls WHERE call='autocast.enter'")
+    assert entered == [{"enabled": False}], "only the user's own context is a call of the user's"
 
 
 def test_eps_of_the_optimizer(tmp_path: Path) -> None:

@@ -148,6 +148,8 @@ class ApiCalls(Collector):
         self._autocast_row("autocast.exit", call.args[0], None)
 
     def _autocast_row(self, name: str, context: Any, error: BaseException | None) -> None:
+        if getattr(context, "ampscope_override", False):
+            return
         place = user_place()
         if self._limited(name, place):
             return
