@@ -109,7 +109,8 @@ class OpMode(TorchDispatchMode):
         began = time.perf_counter()
         if self.active and not is_quiet():
             try:
-                token = self.before(func, args, kwargs)
+                with _C.DisableTorchFunction():
+                    token = self.before(func, args, kwargs)
             except Exception:
                 self._failed()
         called = time.perf_counter()
@@ -122,7 +123,8 @@ class OpMode(TorchDispatchMode):
         returned = time.perf_counter()
         if token is not None:
             try:
-                self.after(token, out, returned - called)
+                with _C.DisableTorchFunction():
+                    self.after(token, out, returned - called)
             except Exception:
                 self._failed()
         self.own_s += time.perf_counter() - returned + called - began

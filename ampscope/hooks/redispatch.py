@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import _C
+from torch.overrides import has_torch_function
 
 from ampscope.hooks.quiet import quiet
 
@@ -51,6 +52,10 @@ def _way(func: Any) -> _Call:
 
 def _plain(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
+        if has_torch_function(args):
+            # Only calls from Python ask __torch_function__, and this one came from the dispatcher.
+            with _C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
         return func(*args, **kwargs)
     except RuntimeError as error:
         retry = _numbers_as_tensors(func, args, error)

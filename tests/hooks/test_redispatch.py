@@ -129,3 +129,26 @@ def test_numbers_for_tensors() -> None:
     assert redispatch(aten.view.default, (3.0, [1]), {}).tolist() == [3.0]
     with pytest.raises(RuntimeError, match="Expected a value of type 'Tensor'"):
         redispatch(aten.view.default, ("text", [1]), {})
+
+
+class Asked(torch.Tensor):
+    """Counts the torch functions that it is asked about."""
+
+    count = 0
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        Asked.count += 1
+        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+
+
+def test_a_subclass_is_asked_of_the_functions_that_python_calls_and_of_no_op() -> None:
+    w = torch.randn(4, 2, requires_grad=True)
+
+    def run() -> torch.Tensor:
+        Asked.count = 0
+        (torch.randn(3, 4).as_subclass(Asked) @ w).tanh().sum().backward()
+        return torch.tensor(Asked.count)
+
+    plain, observed = both(run)
+    assert int(plain) == int(observed) > 0
