@@ -104,7 +104,10 @@ def rule(
         known = _RULES.get(code)
         if known is not None and known.check.__module__ != check.__module__:
             raise ValueError(f"{code} is defined twice: in {known.check.__module__} and {check.__module__}")
-        made = _RULES[code] = Rule(code, name, severity, needs, explains, later, depth, check)
+        # Families of codes are named as a whole, the rule's own among them: nothing explains itself.
+        after = tuple(c for c in explains if c != code)
+        much_later = tuple(c for c in later if c != code)
+        made = _RULES[code] = Rule(code, name, severity, needs, after, much_later, depth, check)
         return made
 
     return register
