@@ -19,6 +19,9 @@ from ampscope.app.queries.tensors import Held
 from ampscope.app.runs import Context
 from ampscope.errors import AmpscopeError
 
+ROWS = 400
+"""Most tensors in one heat map."""
+
 VISIBLE = 0.01
 """A share below this is not what a page opens with."""
 
@@ -150,13 +153,15 @@ class Explorer:
         rows = tensors.heat(context.src, which.role, which.stage)
         names = order.forward_order(context.src, rows["name"])
         metric = METRICS[chosen(self.stat_control(context), context)]
+        shown = most_telling(rows, names, metric.value(rows), metric.kind)
+        rows = rows[rows["name"].isin(shown)]
         bad = (rows["nan"] + rows["inf"]) / rows["numel"]
-        data = heat.matrix(rows, names, metric.value(rows), bad, nonzero(rows).isna() & (bad == 0))
+        data = heat.matrix(rows, shown, metric.value(rows), bad, nonzero(rows).isna() & (bad == 0))
         selected = context.view.choice("tensor", names, self.default_tensor(context, names))
         figure = heat.heat(data, metric.kind, metric.label, selected)
         pickable(figure, "tensor", "y", data.names)
         about = f"Heat map, {len(names)} tensors in forward order by step: {metric.label} of {ROLE_NAMES[which.role]}."
-        return [graph(figure, about, {"type": "pick", "of": "tensor"}), _legend(bad)]
+        return [graph(figure, about, {"type": "pick", "of": "tensor"}), _legend(bad, len(shown), len(names))]
 
     def one_tensor(self, context: Context) -> Any:
         which = self.chosen(context)
@@ -181,13 +186,27 @@ def _label(h: Held, kinds: Sequence[Held]) -> str:
     return name if alone or not h.stage else f"{name} ({STAGE_NAMES.get(h.stage, h.stage)})"
 
 
-def _legend(bad: pd.Series) -> Any:
+def most_telling(rows: pd.DataFrame, names: Sequence[str], value: pd.Series, kind: str) -> list[str]:
+    """`names`, or of more than `ROWS` those with the most extreme values, in the same order."""
+    if len(names) <= ROWS:
+        return list(names)
+    score = -value if kind == "binades" else value
+    kept = set(
+        score.groupby(rows["name"]).max().sort_values(ascending=False, na_position="last").index[:ROWS]
+    )
+    return [name for name in names if name in kept]
+
+
+def _legend(bad: pd.Series, shown: int, total: int) -> Any:
     keys = [("cell-none", "not measured"), ("cell-zero", "none, or all zero")]
     if (bad > 0).any():
         keys.append(("cell-bad", "holds NaN or inf"))
-    return html.Div(
-        [html.Span([html.I(className=f"cell {c}"), text]) for c, text in keys], className="legend"
-    )
+    marks: list[Any] = [html.Span([html.I(className=f"cell {c}"), text]) for c, text in keys]
+    if shown < total:
+        marks.append(
+            html.Span(f"The {shown} of {total} tensors with the most extreme values; the list below has all.")
+        )
+    return html.Div(marks, className="legend")
 
 
 def parts(

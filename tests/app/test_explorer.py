@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from ampscope.app import explorer
@@ -61,3 +62,16 @@ def test_shares_are_of_the_nonzero_elements(store: RunStore) -> None:
 
     rows = tensors.heat(context(store).src, "grad", "pre_unscale")
     assert (explorer.nonzero(rows) + rows["zeros"] + rows["inf"] == rows["numel"]).all()
+
+
+def test_of_very_many_tensors_the_most_extreme_are_drawn() -> None:
+    names = [f"t{i:04}" for i in range(1000)]
+    rows = pd.DataFrame({"name": names * 2})
+    value = pd.Series([float(i % 1000 == 777) + i / 1e6 for i in range(2000)])
+    shown = explorer.most_telling(rows, names, value, "harm")
+    assert len(shown) == explorer.ROWS
+    assert shown == sorted(shown)
+    assert "t0777" in shown
+    assert "t0000" not in shown
+    assert explorer.most_telling(rows, names[:5], value, "harm") == names[:5]
+    assert "t0000" in explorer.most_telling(rows, names, value, "binades")

@@ -42,7 +42,7 @@ def test_a_page_renders(tab: OpenTab, slug: str, scheme: str) -> None:
             "e => getComputedStyle(e).fill"
         )
         assert abs(brightness(tick) - brightness(surface)) > 80
-    expect(page.get_by_label(re.compile("Share|Cloud|Edit", re.IGNORECASE))).to_have_count(0)
+    expect(page.get_by_role("button", name=re.compile("Share|Cloud|Edit"))).to_have_count(0)
     assert any("_dash-update-component" in url for url in t.asked)
 
 

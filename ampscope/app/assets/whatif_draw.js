@@ -93,12 +93,16 @@
     });
   }
 
+  /* A dashed line with a dark edge, so that it is seen on every colour of the ramp. */
   function lines(edges, axis) {
     const [across, along] = axis === "y" ? ["x", "y"] : ["y", "x"];
-    return edges.map((edge) => ({
-      type: "line", [across + "ref"]: "paper", [across + "0"]: 0, [across + "1"]: 1,
-      [along + "0"]: edge.at - 0.5, [along + "1"]: edge.at - 0.5, line: { color: edge.color, width: 1.6, dash: "dash" },
-    }));
+    const styles = axis === "y" ? [{ color: "rgba(12,16,22,0.5)", width: 3.4 }, { width: 1.7, dash: "dash" }] : [{ width: 1.6, dash: "dash" }];
+    return edges.flatMap((edge) =>
+      styles.map((style) => ({
+        type: "line", [across + "ref"]: "paper", [across + "0"]: 0, [across + "1"]: 1,
+        [along + "0"]: edge.at - 0.5, [along + "1"]: edge.at - 0.5, line: Object.assign({ color: edge.color }, style),
+      }))
+    );
   }
 
   function drawHistory(base, data, format, k) {

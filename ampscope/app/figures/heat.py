@@ -156,7 +156,7 @@ def _bar(title: str, colors: Colors) -> dict[str, object]:
         "thickness": 10,
         "len": 1.0,
         "outlinewidth": 0,
-        "title": {"text": plain(title), "side": "right"},
+        "title": {"text": plain(title), "side": "right", "font": {"size": 12}},
         "tickfont": {"size": 11},
     }
     if colors.ticks:

@@ -89,7 +89,7 @@ _SHARE_COLORS = {
         "len": 1.0,
         "tickvals": [-6, -4, -2, 0],
         "ticktext": ["0.0001 %", "0.01 %", "1 %", "100 %"],
-        "title": {"text": "share of elements", "side": "right"},
+        "title": {"text": "share of elements", "side": "right", "font": {"size": 12}},
     },
 }
 

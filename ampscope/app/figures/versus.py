@@ -59,7 +59,7 @@ def ratio_heat(found: pd.DataFrame, names: Sequence[str]) -> go.Figure:
             "len": 1.0,
             "tickvals": [-3, -1, 0, 1, 3],
             "ticktext": ["⅛ ×", "½ ×", "equal", "2 ×", "8 ×"],
-            "title": {"text": "second / first", "side": "right"},
+            "title": {"text": "second / first", "side": "right", "font": {"size": 12}},
         },
     )
     every = max(1, -(-len(names) * 13 // max(1, height - 80)))

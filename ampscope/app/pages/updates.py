@@ -54,11 +54,13 @@ def _heat(context: Context) -> Any:
         return notice("No update was recorded", EMPTY)
     stat = chosen(_stat(context), context)
     names = order.forward_order(context.src, rows["name"])
-    data = heat.matrix(rows, names, _value(rows, stat))
+    shown = explorer.most_telling(rows, names, _value(rows, stat), "log2")
+    rows = rows[rows["name"].isin(shown)]
+    data = heat.matrix(rows, shown, _value(rows, stat))
     figure = heat.heat(
         data, {"ratio": "log2", "observed": "harm"}.get(stat, "part"), SHOWN[stat], _parameter(context, names)
     )
-    pickable(figure, "param", "y", names)
+    pickable(figure, "param", "y", shown)
     about = f"Heat map of parameters over steps: {SHOWN[stat]}."
     return graph(figure, about, {"type": "pick", "of": "param"})
 

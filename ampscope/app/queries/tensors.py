@@ -16,6 +16,9 @@ from ampscope.app.queries.source import Source
 COLUMNS = 180
 """Most columns of a heat map."""
 
+CELLS = 90_000
+"""Most cells that are read for one; a model of very many tensors gets fewer columns, but never under 24."""
+
 HISTORY = 240
 """Most columns of one tensor's histogram over steps."""
 
@@ -88,7 +91,8 @@ def heat(src: Source, role: str, stage: str) -> pd.DataFrame:
     Columns name, bucket, first, last (steps of the bucket), dtype, numel, zeros, nan, inf, flushed
     (|x| < 2^-25), subnormal (2^-25 <= |x| < 2^-14), overflow (finite, >= 65520), amax, amin, sumsq.
     """
-    width = bucket_width(src, COLUMNS)
+    count = next((h.tensors for h in held(src) if (h.role, h.stage) == (role, stage)), 1)
+    width = bucket_width(src, max(24, min(COLUMNS, CELLS // count)))
     return src.frame(
         f"""
         SELECT name, step // {width} AS bucket, min(step) AS first, max(step) AS last, any_value(dtype) AS dtype,
