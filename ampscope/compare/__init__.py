@@ -1,0 +1,1 @@
+"""Compares precisions of one command, and recorded runs with each other. Changes neither."""
