@@ -31,6 +31,8 @@ class Backward(Collector):
         self._parameters = parameters
         self._scales = scales
         self._listeners: list[Any] = []
+        self._penalised = False
+        """Gradients of a scaled output were taken with create_graph: look for them below each scaled loss."""
 
     def install(self) -> None:
         self.wrap(torch.autograd, "_engine_run_backward", self._before, self._after)
@@ -53,7 +55,7 @@ class Backward(Collector):
         roots = [t for t in call.argument(0, "t_outputs", ()) if isinstance(t, torch.Tensor)]
         scales = self._scales()
         with quiet():
-            states = [root_state(root, scales) for root in roots]
+            states = [root_state(root, scales, self._penalised) for root in roots]
         state = _combine(states)
         create_graph = bool(call.argument(3, "create_graph", False))
         is_grad = not call.kwargs.get("accumulate_grad", False)
@@ -111,6 +113,7 @@ class Backward(Collector):
                 for tensor in result:
                     if isinstance(tensor, torch.Tensor):
                         mark_penalty(tensor)
+                        self._penalised = True
             return
         fed, owners = self._parameters.backward_ends(row["scaled"])
         row["params"], row["n_params"] = fed[:MAX_NAMES], len(fed)

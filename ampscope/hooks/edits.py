@@ -26,9 +26,10 @@ class GradEdits(Collector):
 
     name = "grad_edits"
 
-    def __init__(self, session: Any, parameters: Parameters) -> None:
+    def __init__(self, session: Any, parameters: Parameters, scales: Any) -> None:
         super().__init__(session)
         self.parameters = parameters
+        self._scales = scales
         self._on = False
         self._norms: dict[int, float] = {}
         self.after_backward = self.guarded(self._after_backward)
@@ -52,7 +53,7 @@ class GradEdits(Collector):
 
     def _before_step(self, optimizer: torch.optim.Optimizer, name: str) -> None:
         # Inside scaler.step the gradients were looked at before unscale_ changed them.
-        if self._on and self.parameters.grad_state.get(name) != "unscaled":
+        if self._on and (not self._scales() or self.parameters.grad_state.get(name) != "unscaled"):
             self._look(optimizer, name)
 
     def _look(self, optimizer: torch.optim.Optimizer, name: str) -> None:

@@ -103,7 +103,7 @@ def _collectors(session: Session) -> list[Any]:
     api = ApiCalls(session, parameters)
     backward = Backward(session, parameters, scaler.scales)
     exceptions = Exceptions(session)
-    edits = GradEdits(session, parameters)
+    edits = GradEdits(session, parameters, scaler.scales)
     census = CensusControl(session)
     order: list[Any] = [Overrides(session), exceptions, parameters, ranges, updates, blame, edits]
     blocks = Blocks(session)

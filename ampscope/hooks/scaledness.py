@@ -40,42 +40,47 @@ def mark_penalty(tensor: torch.Tensor) -> None:
         node.metadata[PENALTY_MARK] = True
 
 
-def root_state(root: torch.Tensor, scales: tuple[float, ...]) -> RootState:
-    """Walk the graph of one backward root. `scales` are the loss scales in force (empty: no scaler is enabled)."""
+def root_state(root: torch.Tensor, scales: tuple[float, ...], penalties: bool = False) -> RootState:
+    """Walk the graph of one backward root. `scales` are the loss scales in force (empty: no scaler is enabled).
+    `penalties`: gradients were marked by `mark_penalty`, so that the walk goes on below the mark of the scale."""
     first: Any = root.grad_fn
     if first is None:
         return RootState("unscaled")
     mark = first.metadata.get(SCALED_MARK)
     if mark is not None:
-        return RootState("scaled", loss=mark)
+        return RootState("scaled", penalties and _walk(first, scales, True).penalty, loss=mark)
     if not scales:
         return RootState("unscaled")
-    return _walk(first, scales)
+    return _walk(first, scales, penalties)
 
 
-def _walk(first: Any, scales: tuple[float, ...]) -> RootState:
+def _walk(first: Any, scales: tuple[float, ...], penalties: bool) -> RootState:
+    """Below the scaled mark of a loss only marked gradients are looked for: its leaves are scaled with it."""
     seen = {first}
-    stack = [first]
+    stack = [(first, False)]
     scaled = unscaled = penalty = False
     while stack:
-        node = stack.pop()
+        node, below = stack.pop()
         metadata = node.metadata
         if SCALED_MARK in metadata or _is_scale_product(node, scales):
             scaled = True
-            continue
+            if not penalties:
+                continue
+            below = True
         if PENALTY_MARK in metadata:
             penalty = True
+            continue
         if _divides_by_scale(node, scales):
             continue
         children = [child for child, _ in node.next_functions if child is not None]
-        if not children and type(node).__name__ == "AccumulateGrad":
+        if not children and not below and type(node).__name__ == "AccumulateGrad":
             unscaled = True
         for child in children:
             if child not in seen:
                 if len(seen) >= MAX_NODES:
                     return RootState("mixed" if scaled and unscaled else "unknown", penalty)
                 seen.add(child)
-                stack.append(child)
+                stack.append((child, below))
     if scaled and unscaled:
         return RootState("mixed", penalty)
     return RootState("scaled" if scaled else "unscaled", penalty)

@@ -69,3 +69,15 @@ def test_penalty_on_scaled_gradients_and_the_documented_recipe() -> None:
 
 def test_a_leaf_root_has_no_graph() -> None:
     assert root_state(torch.tensor(1.0, requires_grad=True), SCALES).scaled == "unscaled"
+
+
+def test_a_penalty_inside_the_scaled_loss_is_found_when_asked_for() -> None:
+    w = weight()
+    (gradient,) = torch.autograd.grad(scaled((w**3).sum()), w, create_graph=True)
+    mark_penalty(gradient)
+    total = scaled((w * 2).sum() + gradient.norm())
+    assert root_state(total, SCALES, penalties=True).penalty
+    assert root_state(total, SCALES, penalties=True).scaled == "scaled"
+    assert not root_state(total, SCALES).penalty
+    healthy = scaled((w * 2).sum() + (gradient / 1024.0).norm())
+    assert not root_state(healthy, SCALES, penalties=True).penalty
