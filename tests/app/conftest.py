@@ -38,6 +38,12 @@ def store(run_dir: Path, other_dir: Path, bare_dir: Path) -> RunStore:
 
 
 @pytest.fixture(scope="session")
+def run_dir_store(run_dir: Path) -> RunStore:
+    """A dashboard over one run."""
+    return RunStore([run_dir])
+
+
+@pytest.fixture(scope="session")
 def run(store: RunStore) -> Iterator[OpenRun]:
     found = store.get("first")
     yield found

@@ -12,6 +12,7 @@ from ampscope.app.runs import Context, RunStore
 from ampscope.app.state import View
 from ampscope.diagnose.diagnosis import Coverage, Diagnosis, NotMeasurable, RunSummary, Silenced
 from ampscope.diagnose.finding import Change, Evidence, Finding, Where
+from ampscope.verify.outcome import Outcome
 from tests.app import walk
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -121,6 +122,21 @@ def test_the_page_of_a_finding(store: RunStore, context: Context) -> None:
         n for n in walk.nodes(fill_part(store, context.view, "findings/explain")) if n["type"] == "Markdown"
     )
     assert explained["props"]["dangerously_allow_html"] is False
+
+
+def test_a_trial_is_offered_until_there_is_an_outcome(
+    store: RunStore, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = walk.text(fill_part(store, context.view, "findings/change"))
+    assert f"ampscope verify {context.run.trace.path} AMP203" in shown
+    assert "ampscope run --set scaler.init_scale=16384 train.py --lr 3e-4" in shown
+    outcome = Outcome(
+        "AMP203", finding().where, "verified", "set", "verified: flushed 31 % before, 0 % after."
+    )
+    monkeypatch.setattr("ampscope.app.pages.findings.read_outcomes", lambda path: (outcome,))
+    shown = walk.text(fill_part(store, context.view, "findings/change"))
+    assert "verified: flushed 31 % before, 0 % after." in shown
+    assert "ampscope verify" not in shown
 
 
 def test_a_finding_without_numbers(store: RunStore, context: Context) -> None:

@@ -21,6 +21,7 @@ from ampscope.diagnose.finding import Evidence, Finding, Where
 from ampscope.diagnose.rule import find_rule
 from ampscope.errors import AmpscopeError
 from ampscope.report.text import clean, number, steps
+from ampscope.verify.outcome import outcome_sentence, read_outcomes
 
 EVIDENCE_ROWS = 200
 
@@ -94,11 +95,23 @@ def _change(context: Context) -> Any:
     if finding.change.set:
         command = _trial(finding.change.set, context.run.trace.info.command)
         pieces += [html.P("Try it without an edit:", className="muted"), code(command)]
+    pieces += _verification(context, finding)
     if finding.falsifier:
         pieces.append(
             html.P([html.Strong("It would be wrong if: "), *prose(finding.falsifier)], className="falsifier")
         )
     return pieces
+
+
+def _verification(context: Context, finding: Finding) -> list[Any]:
+    """What trying the advice showed, or how to try it."""
+    sentence = outcome_sentence(read_outcomes(context.run.trace.path), finding)
+    if sentence:
+        return [html.P(prose(sentence), className="outcome")]
+    if not finding.change.set:
+        return []
+    command = shlex.join(["ampscope", "verify", str(context.run.trace.path), finding.code])
+    return [html.P("Have it tried and measured:", className="muted"), code(command)]
 
 
 def _trial(changes: Mapping[str, str], command: Sequence[str]) -> str:
