@@ -95,7 +95,7 @@ def test_a_mode_that_ends_within_backward_is_gone_after_it(tmp_path: Path) -> No
         model = nn.Linear(4, 2)
         optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
         for param in model.parameters():
-            param.register_post_accumulate_grad_hook(lambda p: optimizers[p].step())  # type: ignore[index]
+            param.register_post_accumulate_grad_hook(lambda p: optimizers[p].step())
         for step in range(6):
             model(torch.randn(3, 4)).sum().backward()
             if step > 2:  # by then the schedule has left the census

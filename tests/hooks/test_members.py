@@ -23,7 +23,11 @@ def model() -> nn.Module:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_the_order_and_the_names_are_those_of_torch() -> None:
-    roots: tuple[nn.Module, ...] = (model(), nn.Linear(2, 2), torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Tanh())))
+    roots: tuple[nn.Module, ...] = (
+        model(),
+        nn.Linear(2, 2),
+        torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Tanh())),
+    )
     for root in roots:
         assert [(n, id(m)) for n, m in modules(root)] == [(n, id(m)) for n, m in root.named_modules()]
         assert [(n, id(p)) for n, p in parameters(root)] == [(n, id(p)) for n, p in root.named_parameters()]

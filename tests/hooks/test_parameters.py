@@ -51,7 +51,9 @@ def test_hooks_are_gone_afterwards(tmp_path: Path) -> None:
 def test_an_optimizer_in_backward_is_recorded(tmp_path: Path) -> None:
     def train() -> None:
         model = mlp()
-        optimizers: dict[torch.Tensor, torch.optim.SGD] = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+        optimizers: dict[torch.Tensor, torch.optim.SGD] = {
+            p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()
+        }
 
         def step(param: torch.Tensor) -> None:
             optimizers[param].step()
