@@ -43,13 +43,21 @@ def groups(s: Signals, chosen: Callable[[Origin], bool]) -> list[list[Origin]]:
     found: dict[tuple[str | None, ...], list[Origin]] = {}
     for o in origins_of(s):
         if chosen(o):
-            found.setdefault((o.op.op, o.op.module, o.op.file, o.op.function), []).append(o)
+            found.setdefault(
+                (o.op.op, o.op.file, o.op.function, o.op.module if o.op.file else None), []
+            ).append(o)
+    placed = [key for key in found if key[1] is not None]
+    for key in [k for k in found if k[1] is None]:
+        # An op of a graph whose line is not known is taken for the one of that name whose line is.
+        same = next((k for k in placed if k[0] == key[0]), None)
+        if same is not None:
+            found[same] = sorted([*found[same], *found.pop(key)], key=lambda o: o.trouble.key)
     return list(found.values())
 
 
 def where_of(group: list[Origin], at: Op | None = None) -> Where:
     """The place of the first (or of `at`), over the steps of all."""
-    op = at or group[0].op
+    op = at or next((o.op for o in group if o.op.file), group[0].op)
     steps = [o.step for o in group]
     return Where(
         module=op.module or group[0].op.module,

@@ -69,7 +69,8 @@ def vanished_constant(flow: SegmentOps, op: Op) -> float | None:
         return None
     for c in constants(flow, op):
         if rounds_away(c, dtype, bound=name in BOUNDING or name == "rsub"):
-            shows = op.out_zeros > 0 if abs(c) < 0.5 else (op.out_amax == 1.0 or op.out_zeros > 0)
+            zeros = op.out_zeros > 0 or (flow.graph and op.out_amax is None and op.in_zeros > 0)
+            shows = zeros if abs(c) < 0.5 else (op.out_amax == 1.0 or zeros)
             if shows:
                 return c
     return None
@@ -125,13 +126,15 @@ def cancelled(flow: SegmentOps, op: Op, argument: int | None = None) -> Op | Non
         return functional(u) in COPIES | BOUNDING | {"relu", "mul", "div", "sum", "mean", "sqrt", "add"}
 
     for u in _upstream(flow, op, hands_on, argument):
-        if not _subtracts(u) or u.to_half is None or u.in_amax is None:
+        if not _subtracts(u) or u.to_half is None or (u.in_amax is None and not flow.graph):
             continue
         lowest = min(
             [r.in_amin for r in flow.readers(u) if not r.backward and r.in_amin is not None], default=None
         )
+        if flow.graph and lowest is None:
+            return u
         if lowest is not None and lowest < 0.0:
-            if -lowest <= 16 * _UNIT[u.to_half] * u.in_amax:
+            if -lowest <= 16 * _UNIT[u.to_half] * (u.in_amax or 0.0):
                 return u
         elif u.out_zeros:
             return u
@@ -173,6 +176,11 @@ def is_mask(op: Op) -> bool:
     )
 
 
+def _masks(op: Op) -> bool:
+    """In a graph: an op that writes a mask, or adds to the scores something that needs no gradient."""
+    return is_mask(op) or (functional(op) == "add" and len(op.in_dtypes) == 1 and op.out_amax is None)
+
+
 def mask_constant(op: Op) -> float | None:
     """The negative constant beyond the half range with which an op masks; None when it does not."""
     if op.to_half != "float16" or functional(op) not in ("mul", "add", "sub", "rsub", "masked_fill", "where"):
@@ -195,6 +203,8 @@ def makes_nan(flow: SegmentOps, op: Op) -> bool:
 
 def masked_row(flow: SegmentOps, op: Op) -> bool:
     """NaN out of a softmax (or of the subtraction of the largest value) over infinities that are masks only."""
+    if flow.graph and functional(op) in SOFTMAX:
+        return op.reached is not None and op.out_nan > 0 and any(_masks(a) for _, a in flow.ancestors(op))
     if not op.in_nonfinite or not makes_nan(flow, op):
         return False
     made = births(flow, op)

@@ -36,7 +36,8 @@ COPIES = frozenset(
 @dataclass(frozen=True)
 class Op:
     """One row of the table ops. `op` has no namespace; `ins` and `outs` are identities of storages; counts are
-    elements. `shadow_*` are None where float32 was not tried."""
+    elements. `in_known` tells zero from unknown for what is counted of the arguments. `shadow_*` are None where
+    float32 was not tried."""
 
     seq: int
     phase: str
@@ -52,6 +53,7 @@ class Op:
     scalars: tuple[float, ...]
     ins: tuple[int, ...]
     outs: tuple[int, ...]
+    in_known: bool
     in_nonfinite: int
     out_nonfinite: int
     out_nan: int
@@ -95,14 +97,25 @@ class Op:
 
 @dataclass(frozen=True)
 class SegmentOps:
-    """The recorded ops of one segment, in order. A watched segment holds what was kept of it, not all."""
+    """The recorded ops of one segment, in order: all of them in a census, what was kept of them under watch, and at
+    any other level what autograd still knew of the forward when its loss was not finite (`graph`)."""
 
     rank: int
     proc: int
     segment: int
     step: int
-    watched: bool
+    level: str
     ops: tuple[Op, ...]
+
+    @property
+    def watched(self) -> bool:
+        """Not everything was recorded; where it mattered it was said how far a value went."""
+        return self.level != "census"
+
+    @property
+    def graph(self) -> bool:
+        """Read from the autograd graph: no lines, and only the values that autograd kept."""
+        return self.level not in ("census", "watch")
 
     @cached_property
     def _writers(self) -> dict[int, list[int]]:
@@ -209,7 +222,7 @@ class SegmentOps:
         return None
 
 
-def segment_ops(frame: pd.DataFrame, watched: bool) -> SegmentOps | None:
+def segment_ops(frame: pd.DataFrame, level: str) -> SegmentOps | None:
     """The ops in rows of one segment ordered by seq; None for none."""
     if frame.empty:
         return None
@@ -220,7 +233,7 @@ def segment_ops(frame: pd.DataFrame, watched: bool) -> SegmentOps | None:
         proc=_int(first["proc"]) or 0,
         segment=int(first["segment"]),
         step=_int(first["step"]) or 0,
-        watched=watched,
+        level=level,
         ops=ops,
     )
 
@@ -244,6 +257,7 @@ def _op(row: dict[str, object]) -> Op:
         scalars=tuple(float(str(v)) for v in _items(row["scalars"])),
         ins=tuple(ids[:arguments]),
         outs=tuple(ids[arguments:]),
+        in_known=_int(row["in_nonfinite"]) is not None,
         in_nonfinite=_int(row["in_nonfinite"]) or 0,
         out_nonfinite=_int(row["out_nonfinite"]) or 0,
         out_nan=_int(row["out_nan"]) or 0,

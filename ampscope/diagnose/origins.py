@@ -10,6 +10,7 @@ from enum import Enum
 from itertools import islice
 from weakref import WeakKeyDictionary
 
+from ampscope.diagnose.alignment import named_like
 from ampscope.diagnose.lineage import (
     SOFTMAX,
     cancelled,
@@ -34,6 +35,8 @@ AT_ZERO = frozenset(
     ).split()
 )
 """Ops that have no finite value, or slope, at a zero, a negative number or a one."""
+OF_POSITIVE = frozenset({"sqrt", "rsqrt", "log", "log2", "log10", "pow"})
+"""NaN from finite numbers says that one of them was negative."""
 ELEMENTWISE = frozenset(
     (
         "add sub rsub mul addcmul lerp div addcdiv reciprocal cat gelu silu softplus square hypot dist elu "
@@ -47,7 +50,8 @@ FP16_OVERFLOW = 65520.0
 """From here on rounding to float16 gives inf (IEEE 754-2019, binary16, round to nearest even)."""
 
 MOST_SEGMENTS = 6
-"""Segments in trouble whose ops are looked at, first ones: a fault repeats."""
+"""Segments in trouble whose ops are looked at, first ones: a fault repeats. As many again of those with a census,
+where everything was recorded."""
 
 
 class Kind(Enum):
@@ -87,6 +91,11 @@ class Origin:
     def step(self) -> int:
         return self.flow.step
 
+    @property
+    def forward(self) -> bool:
+        """The op computed something; it did not carry in what was bad before."""
+        return not self.op.backward and self.kind is not Kind.ENTRY
+
 
 _cache: WeakKeyDictionary[Signals, tuple[Origin, ...]] = WeakKeyDictionary()
 
@@ -104,15 +113,17 @@ def origins_of(s: Signals) -> tuple[Origin, ...]:
 
 def bad_segments(s: Signals, troubles: Mapping[Key, Trouble]) -> Iterator[SegmentOps]:
     """The recorded ops of segments in trouble, the first few of each process."""
-    seen: dict[tuple[int, int], int] = {}
+    seen: dict[tuple[int, int, bool], int] = {}
     rows = s.frame(
-        "SELECT DISTINCT rank, coalesce(proc, 0) AS proc, segment FROM ops WHERE out_nonfinite > 0 OR "
-        "error IS NOT NULL ORDER BY ALL"
+        "SELECT DISTINCT o.rank, coalesce(o.proc, 0) AS proc, o.segment, coalesce(s.level = 'census', false) AS whole FROM ops o "
+        "LEFT JOIN steps s ON s.rank = o.rank AND s.proc IS NOT DISTINCT FROM o.proc AND s.segment = o.segment "
+        "WHERE o.out_nonfinite > 0 OR o.error IS NOT NULL ORDER BY o.rank, proc, o.segment"
     )
-    for rank, proc, segment in rows.itertuples(index=False, name=None):
+    for rank, proc, segment, whole in rows.itertuples(index=False, name=None):
         key = (int(rank), int(proc), int(segment))
+        kept = (*key[:2], bool(whole))
         trouble = troubles.get(key)
-        taken = seen.get(key[:2], 0)
+        taken = seen.get(kept, 0)
         if (
             trouble is None
             or taken >= MOST_SEGMENTS
@@ -121,7 +132,7 @@ def bad_segments(s: Signals, troubles: Mapping[Key, Trouble]) -> Iterator[Segmen
             continue
         flow = load_segment(s, key)
         if flow is not None:
-            seen[key[:2]] = taken + 1
+            seen[kept] = taken + 1
             yield flow
 
 
@@ -129,11 +140,19 @@ def load_segment(s: Signals, key: Key) -> SegmentOps | None:
     """The recorded ops of one segment; None when none were recorded."""
     rank, proc, segment = key
     chosen = f"rank = {rank} AND coalesce(proc, 0) = {proc} AND segment = {segment}"
-    level = s.frame(f"SELECT level FROM steps WHERE {chosen}")
-    watched = not level.empty and str(level["level"].iloc[0]) == "watch"
-    return segment_ops(
-        s.frame(f"SELECT * FROM ops WHERE {chosen} ORDER BY seq LIMIT {s.policy.max_op_rows}"), watched
+    levels = s.frame(f"SELECT level FROM steps WHERE {chosen}")["level"]
+    level = str(levels.iloc[0]) if len(levels) else "census"
+    flow = segment_ops(
+        s.frame(f"SELECT * FROM ops WHERE {chosen} ORDER BY seq LIMIT {s.policy.max_op_rows}"), level
     )
+    if flow is None or not flow.graph:
+        return flow
+    known = s.frame(
+        f"SELECT max(segment) AS segment FROM steps WHERE rank = {rank} AND coalesce(proc, 0) = {proc} AND "
+        f"segment < {segment} AND level = 'census' AND outcome <> 'abandoned'"
+    )["segment"]
+    before = None if known.isna().all() else load_segment(s, (rank, proc, int(known.iloc[0])))
+    return flow if before is None else named_like(flow, before)
 
 
 def _key(flow: SegmentOps) -> Key:
@@ -143,7 +162,7 @@ def _key(flow: SegmentOps) -> Key:
 def _origins(flow: SegmentOps, trouble: Trouble) -> Iterator[Origin]:
     """The origins of one segment. Where its forward went wrong, what backward did is a consequence."""
     forward = list(_candidates(flow, trouble, backward=False))
-    if trouble.bad_forward or (forward and not trouble.searching):
+    if trouble.bad_forward or (forward and not trouble.searching and not trouble.poisoned):
         yield from forward
     if not (trouble.bad_forward and forward):
         # Everything nearer the inputs may overflow on its own as well: the first in backward order tells.
@@ -154,10 +173,10 @@ def _candidates(flow: SegmentOps, trouble: Trouble, *, backward: bool) -> Iterat
     for op in flow.ops:
         if op.backward is not backward or op.phase == "optimizer":
             continue
-        if op.born and (mask_constant(op) is not None or op.out_nan or not is_mask(op)):
-            kind, key, precision = classify(flow, op)
-        elif masked_row(flow, op):
+        if masked_row(flow, op):
             kind, key, precision = Kind.MASK, _mask_of(flow, op), op.from_half is not None
+        elif op.born and (mask_constant(op) is not None or op.out_nan or not is_mask(op)):
+            kind, key, precision = classify(flow, op)
         elif _enters(flow, op):
             kind, key, precision = Kind.ENTRY, None, False
         else:
@@ -177,7 +196,7 @@ def _enters(flow: SegmentOps, op: Op) -> bool:
 
 
 def _mask_of(flow: SegmentOps, op: Op) -> Op | None:
-    return next((a for _, a in flow.ancestors(op) if a.out_nonfinite and is_mask(a)), None)
+    return next((a for _, a in flow.ancestors(op) if (a.out_nonfinite or flow.graph) and is_mask(a)), None)
 
 
 def classify(flow: SegmentOps, op: Op) -> tuple[Kind, Op | None, bool]:
@@ -185,6 +204,8 @@ def classify(flow: SegmentOps, op: Op) -> tuple[Kind, Op | None, bool]:
     of finite ones."""
     name = functional(op)
     half = op.to_half or op.from_half
+    if flow.graph and not op.in_known and not _tells_itself(name, op):
+        return Kind.OTHER, None, half is not None
     if op.op in CASTS:
         if op.to_half != "float16" or (op.in_amax or 0.0) < FP16_OVERFLOW:
             return Kind.OTHER, None, half is not None
@@ -217,6 +238,11 @@ def _float32_survives(op: Op) -> bool | None:
     return None if op.shadow_nonfinite is None else op.shadow_nonfinite < op.out_nonfinite
 
 
+def _tells_itself(name: str, op: Op) -> bool:
+    """What such an op returns says what it got: a negative number, or one beyond the range of exp."""
+    return (name in OF_POSITIVE and op.out_nan > 0) or (name in EXPONENTIALS and op.out_nan == 0)
+
+
 def _certain(flow: SegmentOps, maker: Op | None) -> Op | None:
     """The saturated probability behind a gradient that is too large; BCE backward itself where it is not recorded."""
     if maker is None or functional(maker) not in DIVIDES_BY_PROBABILITY:
@@ -237,6 +263,8 @@ def _at_zero(flow: SegmentOps, op: Op) -> bool:
     name = functional(op)
     if _float32_survives(op):
         return False
+    if op.out_nan and name in OF_POSITIVE:
+        return True
     if name in ("div", "true_divide", "addcdiv"):
         if op.out_nan:
             return True
@@ -255,11 +283,7 @@ def _at_zero(flow: SegmentOps, op: Op) -> bool:
 def _singular(flow: SegmentOps, op: Op) -> tuple[Kind, Op | None, bool]:
     name = functional(op)
     argument = len(op.ins) - 1 if name in ("div", "true_divide", "addcdiv") and len(op.ins) > 1 else None
-    if (
-        op.in_amin is not None
-        and op.in_amin < 0.0
-        and name in ("sqrt", "rsqrt", "log", "log2", "log10", "pow")
-    ):
+    if name in OF_POSITIVE and (op.out_nan or (op.in_amin is not None and op.in_amin < 0.0)):
         found = cancelled(flow, op, argument)
         return (Kind.CANCELLED, found, True) if found is not None else (Kind.SINGULAR, None, False)
     lost = safeguard_lost(flow, op, argument)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ampscope.diagnose.finding import Abstain, Evidence, Where
+from ampscope.diagnose.origins import origins_of
 from ampscope.diagnose.signals import Signals, quoted
 from ampscope.diagnose.text import sci
-from ampscope.diagnose.transitions import BAD_FORWARD, Transition, by_cause
+from ampscope.diagnose.transitions import Transition, by_cause
 
 FP16_LARGEST = 65504.0
 
@@ -20,17 +22,15 @@ def no_census(s: Signals) -> Abstain | None:
 
 
 def forward_overflows(s: Signals, ops: frozenset[str]) -> list[list[Transition]]:
-    """Harmful forward transitions of these ops, into half precision, that float32 would not have made; grouped
-    by cause."""
-    return by_cause(
-        t
-        for t in s.transitions
-        if t.op in ops
-        and t.in_half
-        and t.harmful
-        and t.phase in BAD_FORWARD
-        and t.float32_survives is not False
-    )
+    """Forward transitions of these ops, into half precision, that float32 would not have made and at which trouble
+    began; grouped by cause."""
+    begun = {(o.flow.rank, o.flow.proc, o.flow.segment, o.op.seq): o.op for o in origins_of(s) if o.forward}
+    found = []
+    for t in s.transitions:
+        op = begun.get((t.rank, t.proc, t.segment, t.seq))
+        if op is not None and t.op in ops and t.in_half and t.float32_survives is not False:
+            found.append(replace(t, module=op.module, file=op.file, line=op.line, function=op.function))
+    return by_cause(found)
 
 
 def where_of(group: list[Transition]) -> Where:

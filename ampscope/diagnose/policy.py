@@ -156,6 +156,8 @@ class Policy:
     """Share of zero or subnormal second moments, under nonzero gradients, from which Adam has lost its scaling."""
     eps_meant: float = 1e-6
     """An eps above this was chosen to damp the steps, as reinforcement learning and Inception recipes do."""
+    eps_margin: float = 10.0
+    """How many times the root of a second moment eps must be to decide the step: at equality it halves it."""
     eps_share: float = 0.5
     """Share of elements whose step eps decides, from which Adam behaves as plain gradient descent."""
     tiny_step: float = 1e-2
@@ -164,6 +166,10 @@ class Policy:
     """Adam's learning rates lie below; methods that find their own step size (Prodigy, D-Adaptation) are given 1."""
     early_samples: int = 4
     """Samples in which Adam's steps still are about the learning rate: later, convergence makes them smaller."""
+    frozen_update: float = 1e-6
+    """Update relative to the weights at which a million steps move them by their own size."""
+    frozen_gradient: float = 1e-4
+    """That update in learning rates: gradients this small beside the weights make any usual rate ineffective."""
     asking_gradient: float = 0.1
     """Of the largest gradient norm seen: steps with a smaller gradient are those of a run that has converged."""
 
@@ -173,6 +179,66 @@ class Policy:
     """CUDA compute capability from which GPUs have fp16 matrix units (Volta)."""
     idle_matmul_share: float = 0.99
     """Share of matmul work in float32 that counts as all: a tiny head may be float32 on purpose."""
+
+    island_share: float = 0.05
+    """Float32 share of the matmul work of a low-precision run from which a word is worth it: a head or a loss may be
+    float32 on purpose."""
+    island_costly: float = 0.3
+    """From this share on a GPU loses a good part of what low precision gains."""
+    island_headroom: float = 3.0
+    """Binades below 65504 that make it safe to lower a float32 region to fp16: activations grow during training."""
+    recasts: int = 4
+    """Casts of one weight for one backward that show a cast in a loop: two views of a batch and the recompute of a
+    checkpoint give two or three."""
+    cast_share: float = 0.03
+    """Catalogue: a few percent of the time of all ops."""
+    promoted_share: float = 0.05
+    """Share of the forward's bytes that a promotion to float32 must cause before it is worth a word."""
+    tf32_capability: float = 8.0
+    """CUDA compute capability from which TF32 exists (Ampere)."""
+    float32_matmul_share: float = 0.1
+    """Share of the device time in float32 matmul kernels from which TF32 is noticeable."""
+
+    # -- speed and memory ----------------------------------------------------------------------------
+
+    core_multiple: int = 8
+    """Tensor cores take fp16 and bf16 matrices whose dimensions are multiples of 8 at full speed (cuBLAS)."""
+    misaligned_share: float = 0.2
+    """Share of the half matmul work with other dimensions from which padding pays."""
+    plain_kernel_share: float = 0.1
+    """Share of the device time in half matmul kernels without tensor cores that is worth a change of shapes."""
+    slower: float = 1.1
+    """Ratio of step times that is more than noise in a median of many steps."""
+    compared_steps: int = 10
+    """Steps on either side of a comparison of step times."""
+    tiny_matmul: float = 2.0**16
+    """Operations of a matmul that are done in a tenth of the time it takes to dispatch it: a microsecond at 6e10
+    operations per second, against ten."""
+    busy_share: float = 0.3
+    """Share of the step in which the device computes, below which launches and the host set the pace."""
+    waiting_share: float = 0.5
+    """Share of the step before the first forward from which the input, not the arithmetic, sets the pace."""
+    waiting_s: float = 5e-3
+    """Shorter waits are Python, not data loading."""
+    sync_share: float = 0.05
+    """Share of the step spent waiting for the device because of a value that the host asked for."""
+    unsaved_share: float = 0.5
+    """Share of the bytes of module outputs that stay float32 in a low-precision run."""
+    unsaved_costly: float = 0.8
+    """With norms in float32, as CUDA autocast has them, half of the bytes are float32 in healthy transformers."""
+
+    # -- next precision ------------------------------------------------------------------------------
+
+    ready_flushed: float = 0.05
+    """Share of a tensor that may become zero in the next precision: half of what counts as a fault in the present
+    one, because what a histogram predicts has to be borne out."""
+    fp4_flushed: float = 0.2
+    """The same for FP4: a normal distribution, scaled by its largest of 1e4 to 1e6 elements, loses 13 to 17 %, so that
+    more than this is the work of outliers."""
+    ready_samples: int = 3
+    """Samples of a tensor from which its range is known."""
+    fp16_headroom: float = 1.0
+    """Binades below 65504 that a forward value needs so that fp16 is worth trying."""
 
     never_taken: int = 3
     """Skipped steps that make up a run in which none was taken: fewer are the start of a scale search."""

@@ -20,7 +20,8 @@ class Trouble:
     """One segment that did not end in an ordinary step.
 
     `bad_forward`: its loss, or its output where no loss is known, is not finite. `skipped`: a scaler found
-    non-finite gradients. `searching`: that skip belongs to the search for the loss scale.
+    non-finite gradients. `searching`: that skip belongs to the search for the loss scale. `poisoned`: its step was
+    taken and made weights non-finite, although its loss was finite: its gradients were not.
     """
 
     key: Key
@@ -30,18 +31,20 @@ class Trouble:
     skipped: bool
     searching: bool
     scale: float | None
+    poisoned: bool = False
 
 
 def troubles_of(s: Signals) -> Mapping[Key, Trouble]:
     """The segments in trouble, in order."""
     search = _searching(s)
+    poisoned = _poisoned(s)
     found: dict[Key, Trouble] = {}
     for row in s.steps.to_dict("records"):
         key = (int(row["rank"]), _int(row["proc"]), int(row["segment"]))
         loss_known, root_known = bool(row["loss_known"]), bool(row["root_known"])
         bad = not _finite(row["loss"]) if loss_known else root_known and not _finite(row["root_sum"])
         outcome = str(row["outcome"])
-        if bad or outcome in ("skipped", "abandoned", "cut_off"):
+        if bad or key in poisoned or outcome in ("skipped", "abandoned", "cut_off"):
             found[key] = Trouble(
                 key=key,
                 step=int(row["step"]),
@@ -50,8 +53,27 @@ def troubles_of(s: Signals) -> Mapping[Key, Trouble]:
                 skipped=outcome == "skipped",
                 searching=outcome == "skipped" and key in search,
                 scale=float(row["scale"]) if _finite(row["scale"]) else None,
+                poisoned=key in poisoned and not bad,
             )
     return found
+
+
+def _poisoned(s: Signals) -> frozenset[Key]:
+    """The step of each process after which weights were first seen to be non-finite: by its own sample, or as the
+    last one before a segment that began with such weights."""
+    found: set[Key] = set()
+    updates = s.updates[s.updates["nonfinite_after"].fillna(0).gt(0)]
+    weights = s.nonfinite[s.nonfinite["role"].eq("weight")]
+    for key, steps in s.steps.groupby(["rank", s.steps["proc"].fillna(0)], sort=True):
+        rank, proc = (int(float(str(k))) for k in tuple(key))
+        segments = [int(x) for x in steps["segment"][steps["outcome"].eq("stepped")]]
+        sampled = updates["segment"][updates["rank"].eq(rank) & updates["proc"].fillna(0).eq(proc)]
+        seen = weights["segment"][weights["rank"].eq(rank) & weights["proc"].fillna(0).eq(proc)]
+        first = min([*(int(x) for x in sampled), *(int(x) - 1 for x in seen)], default=None)
+        if first is not None:
+            before = [g for g in segments if g <= first]
+            found.update((rank, proc, g) for g in before[-1:])
+    return frozenset(found)
 
 
 def _searching(s: Signals) -> frozenset[Key]:

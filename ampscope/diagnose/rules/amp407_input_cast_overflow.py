@@ -24,13 +24,19 @@ The tensor that is cast holds no finite value of 65520 or more.
 
 from __future__ import annotations
 
+from typing import Any
+
+import pandas as pd
+
 from ampscope.diagnose.advice import bf16_change, or_bf16
 from ampscope.diagnose.failing import BROKEN, groups, no_ops, op_evidence, severity_of, where_of
-from ampscope.diagnose.finding import Change
-from ampscope.diagnose.origins import Kind, Origin
+from ampscope.diagnose.finding import Change, Where
+from ampscope.diagnose.inputs import half_inputs
+from ampscope.diagnose.origins import Kind, Origin, origins_of
 from ampscope.diagnose.rule import MECHANISM, Found, Rule, rule
-from ampscope.diagnose.signals import Signals
+from ampscope.diagnose.signals import Signals, quoted
 from ampscope.diagnose.text import sci
+from ampscope.diagnose.troubles import Key, lasting
 
 
 @rule(
@@ -58,6 +64,42 @@ def input_cast_overflow(rule: Rule, s: Signals) -> Found:
             falsifier="What is cast holds no finite value of 65520 or more.",
             change=Change(set=bf16_change(s)),
         )
+    if not any(o.kind is Kind.CAST for o in origins_of(s)):
+        yield from _already_cast(rule, s)
+
+
+def _already_cast(rule: Rule, s: Signals) -> Found:
+    """What enters the model is half and holds inf but no NaN: the cast itself was not seen."""
+    rows = half_inputs(s)
+    if rows.empty:
+        return
+    row = rows.iloc[0]
+    bad = int(row["posinf"] + row["neginf"])
+    yield rule.finding(
+        Where(
+            module=None if pd.isna(row["module"]) else str(row["module"]),
+            tensor=str(row["name"]),
+            steps=(int(row["step"]), int(rows["step"].max())),
+        ),
+        f"At step {int(row['step'])} a {row['dtype']} input ({row['name']}) holds inf in {bad} of {int(row['numel'])} "
+        "elements and no NaN: data beyond 65504 were cast to it.",
+        or_bf16(s, "Normalise the data before it enters the model") + ".",
+        severity="critical" if lasting(s, _key(row)) else "warning",
+        evidence=(
+            s.measure(
+                "infinite elements",
+                f"SELECT posinf + neginf FROM nonfinite WHERE role = 'input' AND name = {quoted(str(row['name']))} "
+                "ORDER BY segment LIMIT 1",
+                "elements",
+            ),
+        ),
+        falsifier="What is cast holds no finite value of 65520 or more.",
+        change=Change(set=bf16_change(s)),
+    )
+
+
+def _key(row: pd.Series[Any]) -> Key:
+    return int(row["rank"]), 0 if pd.isna(row["proc"]) else int(row["proc"]), int(row["segment"])
 
 
 def _what(group: list[Origin]) -> str:

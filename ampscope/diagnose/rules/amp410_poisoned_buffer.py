@@ -25,18 +25,19 @@ IEEE 754-2019, section 6.1 (infinity arithmetic)
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
 from ampscope.diagnose.failing import FOLLOWS, groups, op_evidence, place_phrase, where_of
 from ampscope.diagnose.finding import Change, Finding, Where
 from ampscope.diagnose.lineage import functional
-from ampscope.diagnose.opflow import Op, SegmentOps
 from ampscope.diagnose.origins import Kind, Origin
 from ampscope.diagnose.rule import ROOT, Found, Rule, rule
 from ampscope.diagnose.signals import Signals, quoted
 from ampscope.diagnose.symptoms import BAD_WEIGHTS
 from ampscope.diagnose.text import count, listed
-from ampscope.diagnose.troubles import lasting
+from ampscope.diagnose.troubles import lasting, troubles_of
 
 DIFF = "+ if torch.isfinite(value).all():\n      buffer.lerp_(value, momentum)"
 
@@ -59,8 +60,10 @@ def poisoned_buffer(rule: Rule, s: Signals) -> Found:
             return
     for group in groups(s, _average):
         op = group[0].op
+        where = where_of(group)
+        begun = min((t.step for t in troubles_of(s).values() if t.bad_forward), default=where.steps[0])
         yield rule.finding(
-            where_of(group),
+            replace(where, steps=(min(begun, where.steps[0]), where.steps[1])),
             f"A moving average{place_phrase(op)} came into the step as NaN or inf and is updated from itself "
             f"({functional(op)} on line {op.line}): once poisoned it stays so, and the loss that uses "
             "it is not finite.",
@@ -121,11 +124,11 @@ def _average(o: Origin) -> bool:
     name = functional(o.op)
     if name == "lerp":
         return True
-    if name not in ("mul", "_foreach_mul") or not any(0.5 <= c < 1.0 for c in o.op.scalars):
+    if name not in ("mul", "_foreach_mul"):
         return False
-    return any(functional(r) in ("add", "_foreach_add", "addcmul") for r in _near(o.flow, o.op))
-
-
-def _near(flow: SegmentOps, op: Op) -> list[Op]:
-    readers = list(flow.readers(op))[:4]
-    return readers or list(flow.after(op))[:3]
+    readers = list(o.flow.readers(o.op))[:4]
+    if not readers:
+        # The watch kept nothing of what follows: a factor that only a decay has must do.
+        return any(0.8 <= c < 1.0 for c in o.op.scalars)
+    decays = any(0.5 <= c < 1.0 for c in o.op.scalars)
+    return decays and any(functional(r) in ("add", "_foreach_add", "addcmul") for r in readers)

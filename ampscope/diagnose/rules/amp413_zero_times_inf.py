@@ -91,7 +91,7 @@ def zero_product(origin: Origin) -> Op | None:
             found = found or later
         elif functional(later) in COPIES and not later.out_nan:
             carried |= set(later.outs)
-        elif later.out_nonfinite and flow.reached(later) is not None:
+        elif later.out_nonfinite and (flow.watched or flow.reached(later) is not None):
             return None
     return found
 

@@ -28,12 +28,13 @@ import pandas as pd
 
 from ampscope.diagnose.failing import BROKEN, groups, where_of
 from ampscope.diagnose.finding import Change, Finding, Where
+from ampscope.diagnose.inputs import first_trouble, half_inputs, outside_inputs
 from ampscope.diagnose.lineage import functional
 from ampscope.diagnose.origins import Kind, Origin, origins_of
 from ampscope.diagnose.rule import ROOT, Found, Rule, rule
-from ampscope.diagnose.signals import HALF, Signals, quoted
+from ampscope.diagnose.signals import Signals, quoted
 from ampscope.diagnose.text import count
-from ampscope.diagnose.troubles import Key, troubles_of
+from ampscope.diagnose.troubles import troubles_of
 
 DIFF = "+ keep = torch.isfinite(x).all(dim=1)\n+ x, y = x[keep], y[keep]"
 
@@ -49,12 +50,14 @@ DIFF = "+ keep = torch.isfinite(x).all(dim=1)\n+ x, y = x[keep], y[keep]"
 def nonfinite_input(rule: Rule, s: Signals) -> Found:
     """The first trouble of a run began with a tensor that came from outside and was not finite."""
     troubles = troubles_of(s)
-    begun = _first_trouble(s)
+    begun = first_trouble(s)
     if begun is None:
         return
-    rows = _root_inputs(s, begun)
+    rows = outside_inputs(s)
     if not rows.empty:
         yield _root_input(rule, s, rows)
+        return
+    if not half_inputs(s).empty:
         return
     made = [o for o in origins_of(s) if o.kind is not Kind.ENTRY and not o.op.backward]
     if made and made[0].trouble.key[:2] == begun[:2]:
@@ -82,27 +85,6 @@ def nonfinite_input(rule: Rule, s: Signals) -> Found:
             change=Change(diff=DIFF),
         )
         return
-
-
-def _first_trouble(s: Signals) -> Key | None:
-    return next((t.key for t in troubles_of(s).values() if t.bad_forward), None)
-
-
-def _root_inputs(s: Signals, begun: Key) -> pd.DataFrame:
-    """Non-finite inputs of the module that the step calls first, when the trouble began. An infinity in half may have
-    been made by the cast to it."""
-    rows = s.nonfinite[s.nonfinite["role"].eq("input") & s.nonfinite["segment"].eq(begun[2])]
-    rows = rows[rows["rank"].eq(begun[0]) & rows["module"].isin(_entrances(s))]
-    return rows[~(rows["dtype"].isin(HALF) & rows["nan"].fillna(0).eq(0))]
-
-
-def _entrances(s: Signals) -> set[str]:
-    """Roots that are called first in a sampled step: only what they get comes from outside for certain."""
-    roots = s.modules[s.modules["is_root"].fillna(False).astype(bool)]
-    if roots.empty:
-        return set()
-    first = roots.sort_values("order").groupby(["rank", "segment"], sort=True)["name"].first()
-    return set(first.astype(str))
 
 
 def _root_input(rule: Rule, s: Signals, rows: pd.DataFrame) -> Finding:

@@ -57,11 +57,11 @@ def loss_spike(rule: Rule, s: Signals) -> Found:
         if jump is None:
             continue
         step = int(course.steps[jump.place])
-        grown = _grown_module(s, course, step)
+        last = int(course.steps[min(len(course.steps), jump.place + jump.length) - 1])
+        grown = _grown_module(s, course, step, last)
         if grown is None:
             continue
         module, before, after = grown
-        last = int(course.steps[min(len(course.steps), jump.place + jump.length) - 1])
         rate = _rate_phrase(s, course, jump)
         yield rule.finding(
             Where(module=module, steps=(step, last)),
@@ -89,7 +89,7 @@ def loss_spike(rule: Rule, s: Signals) -> Found:
 def find_jump(s: Signals, course: Course) -> Jump | None:
     """The highest jump of a loss that was finite before and after; None when there is none."""
     policy = s.policy
-    losses = course.losses[: course.failed_at]
+    losses = course.losses
     window = policy.spike_window
     best: Jump | None = None
     for place in range(window // 2, len(losses)):
@@ -100,6 +100,8 @@ def find_jump(s: Signals, course: Course) -> Jump | None:
         usual, noise = float(np.median(before)), float(before.max())
         if usual <= 0.0 or losses[place] < max(policy.spike_ratio * usual, 2.0 * noise):
             continue
+        if not np.isfinite(losses[place : place + window // 2]).all():
+            break
         length = _length(losses, place, max(2.0 * usual, noise), window // 2)
         if length < policy.spike_length:
             continue
@@ -116,7 +118,7 @@ def _length(losses: Array, place: int, high: float, window: int) -> int:
     return int(above[-1]) + 1 if together or len(above) > 2 else 1
 
 
-def _grown_module(s: Signals, course: Course, step: int) -> tuple[str, float, float] | None:
+def _grown_module(s: Signals, course: Course, step: int, last: int) -> tuple[str, float, float] | None:
     """(module, largest output before, largest after) of the module that grew most across the jump."""
     rows = s.tensors("activation")
     rows = rows[rows["rank"].eq(course.rank) & rows["amax"].notna() & rows["module"].notna()]
@@ -125,7 +127,9 @@ def _grown_module(s: Signals, course: Course, step: int) -> tuple[str, float, fl
     for module, group in rows.groupby("module", sort=True):
         by_step = group.groupby("step", sort=True)["amax"].max()
         before = by_step[by_step.index < step].tail(6)
-        after = by_step[by_step.index >= step].head(6)
+        # What is learnt after a jump grows too, but later.
+        after = by_step[by_step.index >= step]
+        after = after[: max(2, int((after.index <= last).sum()))]
         if before.empty or after.empty or before.max() <= 0.0:
             continue
         low, high = float(before.median()), float(after.max())

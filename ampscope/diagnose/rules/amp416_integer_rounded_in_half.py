@@ -30,8 +30,8 @@ from __future__ import annotations
 from ampscope.diagnose.advice import module_change
 from ampscope.diagnose.failing import no_ops, place_phrase
 from ampscope.diagnose.finding import Change, Where
-from ampscope.diagnose.lineage import functional
-from ampscope.diagnose.opflow import Op, SegmentOps
+from ampscope.diagnose.lineage import BOUNDING, functional
+from ampscope.diagnose.opflow import COPIES, Op, SegmentOps
 from ampscope.diagnose.origins import load_segment
 from ampscope.diagnose.rule import MECHANISM, Found, Rule, rule
 from ampscope.diagnose.signals import Signals
@@ -55,7 +55,7 @@ def integer_rounded_in_half(rule: Rule, s: Signals) -> Found:
     for flow in _censuses(s):
         for op in flow.ops:
             place = (op.op, op.module, op.file, op.line)
-            if place in seen or op.to_half is None or not _rounds(flow, op):
+            if place in seen or op.to_half is None or not _rounds(flow, op) or _only_divides(flow, op):
                 continue
             seen.add(place)
             limit = EXACT[op.to_half]
@@ -120,6 +120,16 @@ def _rounds(flow: SegmentOps, op: Op) -> bool:
     if op.in_dtypes[-1] in WIDE:
         return inexact or op.shadow_sqnr_db is None
     return inexact and op.in_dtypes[-1] in ("float32", "float64") and _whole(flow, op)
+
+
+def _only_divides(flow: SegmentOps, op: Op) -> bool:
+    """Counts that nothing but a mean is made of: a rounding error of 2^-11 of the divisor is one of the result."""
+    front, ends = [op], []
+    for _ in range(4):
+        readers = [r for o in front for r in flow.readers(o) if not r.backward]
+        ends += [r for r in readers if not r.view and functional(r) not in COPIES | BOUNDING]
+        front = [r for r in readers if r.view or functional(r) in COPIES | BOUNDING]
+    return bool(ends) and all(functional(r) in ("div", "reciprocal", "rsqrt") for r in ends)
 
 
 def _whole(flow: SegmentOps, op: Op) -> bool:

@@ -33,14 +33,16 @@ import pandas as pd
 
 from ampscope.diagnose.finding import Abstain, Change, Where
 from ampscope.diagnose.halfweights import compensated, half_updates
+from ampscope.diagnose.moments import gradient_norms
 from ampscope.diagnose.rule import Found, Rule, rule
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.text import listed, percent
 
 
-@rule("AMP501", "absorbed-updates", "warning", needs=("updates",))
+@rule("AMP501", "absorbed-updates", "warning", needs=("updates",), explains=("AMP503", "AMP509"))
 def absorbed_updates(rule: Rule, s: Signals) -> Found:
-    """Over the sampled steps most elements of half-precision parameters kept their bits under a nonzero gradient."""
+    """Over the sampled steps whose gradients still ask for something, most elements of half-precision parameters kept
+    their bits under a nonzero gradient."""
     rows = half_updates(s)
     if rows.empty:
         return
@@ -55,6 +57,7 @@ def absorbed_updates(rule: Rule, s: Signals) -> Found:
 
 def _judge(rule: Rule, s: Signals, dtype: str, rows: pd.DataFrame) -> Found:
     policy = s.policy
+    rows, chosen = _asking(s, rows, f"FROM updates WHERE dtype = '{dtype}' AND lr > 0")
     asked, kept = rows["grad_nonzero"].sum(), rows["unchanged"].sum()
     steps = rows["step"].nunique()
     if not asked or steps < policy.absorbed_min_steps or kept / asked < policy.absorbed_warning:
@@ -63,7 +66,6 @@ def _judge(rule: Rule, s: Signals, dtype: str, rows: pd.DataFrame) -> Found:
     per = rows.groupby("name", sort=True)[["unchanged", "grad_nonzero"]].sum()
     worst = (per["unchanged"] / per["grad_nonzero"].clip(lower=1)).sort_values(ascending=False, kind="stable")
     named = [str(n) for n in worst[worst >= policy.absorbed_warning].index]
-    chosen = f"FROM updates WHERE dtype = '{dtype}' AND lr > 0"
     bits = {"bfloat16": "2^-9", "float16": "2^-12"}.get(dtype, "half a unit in the last place")
     yield rule.finding(
         Where(tensor=named[0], steps=(int(rows["step"].min()), int(rows["step"].max()))),
@@ -82,3 +84,14 @@ def _judge(rule: Rule, s: Signals, dtype: str, rows: pd.DataFrame) -> Found:
             diff=f"- model = model.to(torch.{dtype})\n+ with torch.autocast(device, dtype=torch.{dtype}):"
         ),
     )
+
+
+def _asking(s: Signals, rows: pd.DataFrame, chosen: str) -> tuple[pd.DataFrame, str]:
+    """The rows of steps whose gradient is not much smaller than the largest one, and the SQL that chooses them: the
+    tiny updates of a run that has converged are nothing to keep."""
+    norms = gradient_norms(s, set(rows["name"].astype(str)))
+    top = max(norms.values(), default=0.0)
+    idle = sorted(k for k, norm in norms.items() if norm < s.policy.asking_gradient * top)
+    if not idle:
+        return rows, chosen
+    return rows[~rows["segment"].isin(idle)], f"{chosen} AND segment NOT IN ({', '.join(map(str, idle))})"

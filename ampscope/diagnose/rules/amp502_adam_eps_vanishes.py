@@ -5,9 +5,10 @@
 NaN. Rows that got no gradient (unused embeddings) go first.
 
 ## Why it happens
-Adam divides by sqrt(v) + eps. State inherits the dtype of the parameter. In fp16 a squared gradient below 2^-25
-is zero, and so is eps = 1e-8. Where v is zero the update is 0/0 = NaN, or g/0 = inf. Fused Adam computes in
-float32 and keeps eps, but its v is stored in fp16 and still vanishes: then it divides by eps alone.
+Adam divides by sqrt(v) + eps, and so do RMSprop and Adagrad. State inherits the dtype of the parameter. In fp16 a
+squared gradient below 2^-25 is zero, and so is eps = 1e-8. Where v is zero the update is 0/0 = NaN, or g/0 = inf.
+Fused Adam computes in float32 and keeps eps, but its v is stored in fp16 and still vanishes: then it divides by eps
+alone.
 
 ## Fix
 ```diff
@@ -35,6 +36,9 @@ from ampscope.diagnose.rule import ROOT, Found, Rule, rule
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.text import count, listed, percent, sci
 
+SECOND_MOMENTS = ("exp_avg_sq", "square_avg", "sum")
+"""State by whose root a step is divided: Adam and its kin, RMSprop, Adagrad."""
+
 
 @rule(
     "AMP502",
@@ -47,13 +51,13 @@ from ampscope.diagnose.text import count, listed, percent, sci
 )
 def adam_eps_vanishes(rule: Rule, s: Signals) -> Found:
     """fp16 second moments, an eps that fp16 rounds to zero, and either NaN weights after a step or vanished v."""
-    half_state = {n for n, entries in state_of(s).items() if entries.get("exp_avg_sq") == "float16"}
-    params = s.params[s.params["name"].isin(half_state) & s.params["eps"].lt(s.policy.fp16_zero)]
+    held = {n: k for n, e in state_of(s).items() for k in SECOND_MOMENTS if e.get(k) == "float16"}
+    params = s.params[s.params["name"].isin(held.keys()) & s.params["eps"].lt(s.policy.fp16_zero)]
     params = pd.concat([params, _not_yet_stepped(s)])
     if params.empty:
         return
     names = set(params["name"].astype(str))
-    broken = s.updates[s.updates["name"].isin(names) & s.updates["nonfinite_after"].gt(0)]
+    broken = _broken(s, names)
     vanished = _vanished(s, names)
     if broken.empty and vanished < s.policy.vanished_state:
         return
@@ -71,7 +75,8 @@ def adam_eps_vanishes(rule: Rule, s: Signals) -> Found:
             tensor=hit[0] if hit else sorted(names)[0],
             steps=(first, int(steps.max()) if len(steps) else first),
         ),
-        f"{params['owner'].iloc[0]} keeps exp_avg_sq in float16, where eps={sci(eps)} is zero and "
+        f"{params['owner'].iloc[0]} keeps {held.get(str(params['name'].iloc[0]), 'its second moments')} in float16, "
+        f"where eps={sci(eps)} is zero and "
         f"{percent(vanished)} of the second moments are zero too: {effect}.",
         "Keep parameters and optimizer state in float32 (autocast instead of .half()); as a stop-gap use "
         "eps=1e-4.",
@@ -93,14 +98,24 @@ def adam_eps_vanishes(rule: Rule, s: Signals) -> Found:
     )
 
 
+def _broken(s: Signals, names: set[str]) -> pd.DataFrame:
+    """Updates that left NaN or inf in these parameters, if the first of them had finite gradients to work with."""
+    rows = s.updates[s.updates["name"].isin(names)]
+    broken = rows[rows["nonfinite_after"].gt(0)]
+    if len(broken):
+        first = rows[rows["segment"].eq(broken["segment"].min())]
+        if first["grad_nonzero"].fillna(1).sum() == 0:
+            return broken.iloc[:0]
+    return broken
+
+
 def _not_yet_stepped(s: Signals) -> pd.DataFrame:
-    """fp16 parameters of an optimizer with betas whose state was not made yet when they were described."""
+    """fp16 parameters of an optimizer with an eps whose state was not made yet when they were described."""
     p = s.params
     fresh = p["state_dtypes"].map(lambda v: v is None or isinstance(v, float) or len(v) == 0)
     known = set(state_of(s))
-    adam = p["betas"].map(lambda v: v is not None and not isinstance(v, float) and len(v) == 2)
     small = p["dtype"].eq("float16") & p["requires_grad"].fillna(False) & p["eps"].lt(s.policy.fp16_zero)
-    return p[fresh & adam & small & ~p["name"].isin(known)]
+    return p[fresh & small & ~p["name"].isin(known)]
 
 
 def _vanished(s: Signals, names: set[str]) -> float:
