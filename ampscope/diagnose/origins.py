@@ -115,7 +115,8 @@ def bad_segments(s: Signals, troubles: Mapping[Key, Trouble]) -> Iterator[Segmen
     """The recorded ops of segments in trouble, the first few of each process."""
     seen: dict[tuple[int, int, bool], int] = {}
     rows = s.frame(
-        "SELECT DISTINCT o.rank, coalesce(o.proc, 0) AS proc, o.segment, coalesce(s.level = 'census', false) AS whole FROM ops o "
+        "SELECT DISTINCT o.rank, coalesce(o.proc, 0) AS proc, o.segment, "
+        "coalesce(s.level = 'census', false) AS whole FROM ops o "
         "LEFT JOIN steps s ON s.rank = o.rank AND s.proc IS NOT DISTINCT FROM o.proc AND s.segment = o.segment "
         "WHERE o.out_nonfinite > 0 OR o.error IS NOT NULL ORDER BY o.rank, proc, o.segment"
     )

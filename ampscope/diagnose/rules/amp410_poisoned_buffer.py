@@ -61,9 +61,10 @@ def poisoned_buffer(rule: Rule, s: Signals) -> Found:
     for group in groups(s, _average):
         op = group[0].op
         where = where_of(group)
-        begun = min((t.step for t in troubles_of(s).values() if t.bad_forward), default=where.steps[0])
+        first_step, last_step = where.steps or (op.step, op.step)
+        begun = min((t.step for t in troubles_of(s).values() if t.bad_forward), default=first_step)
         yield rule.finding(
-            replace(where, steps=(min(begun, where.steps[0]), where.steps[1])),
+            replace(where, steps=(min(begun, first_step), last_step)),
             f"A moving average{place_phrase(op)} came into the step as NaN or inf and is updated from itself "
             f"({functional(op)} on line {op.line}): once poisoned it stays so, and the loss that uses "
             "it is not finite.",
