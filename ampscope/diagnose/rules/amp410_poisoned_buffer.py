@@ -61,7 +61,7 @@ def poisoned_buffer(rule: Rule, s: Signals) -> Found:
     for group in groups(s, _average):
         op = group[0].op
         where = where_of(group)
-        first_step, last_step = where.steps or (op.step, op.step)
+        first_step, last_step = where.steps or (0, 0)
         begun = min((t.step for t in troubles_of(s).values() if t.bad_forward), default=first_step)
         yield rule.finding(
             replace(where, steps=(min(begun, first_step), last_step)),
