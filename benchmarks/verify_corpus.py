@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ampscope.diagnose.engine import diagnose
+from ampscope.diagnose.rule import all_rules
 from ampscope.hooks.settings import Settings
 from ampscope.trace.reader import open_trace
 from ampscope.verify.outcome import How
@@ -74,7 +75,7 @@ def main() -> None:
     parser.add_argument("words", metavar="WORD", nargs="*")
     parser.add_argument("--json", type=Path, help="write every try to this file")
     args = parser.parse_args()
-    os.chdir(CASES)
+    all_rules()
     lines: list[Line] = []
     with ForkServer() as server:
         for script in scripts(args.words):

@@ -11,10 +11,12 @@ from ampscope.compare.headline import Headline, headline
 from ampscope.compare.losses import curves
 from ampscope.diagnose.diagnosis import Diagnosis
 from ampscope.diagnose.engine import diagnose
+from ampscope.diagnose.signals import TraceView
 from ampscope.hooks.settings import Settings
 from ampscope.launch.options import overrides
+from ampscope.rerun.prefix import Prefix
 from ampscope.rerun.trial import Recorder, Trial, record
-from ampscope.trace.reader import Trace, open_trace
+from ampscope.trace.reader import open_trace
 
 SAME_START = 0.05
 """The losses of the first step come from the same weights and data in a seeded script: what precision does to
@@ -66,12 +68,13 @@ def compare_precisions(
     """
     trials = [_run(p, argv, folder, cwd, steps, recorder, progress) for p in precisions]
     traces = [open_trace(trial.run_dir) for trial in trials]
+    # A run that is ended from outside takes some steps more than it was asked for: all are cut to the same.
+    views: list[TraceView] = [Prefix(t, steps) if steps is not None else t for t in traces]
     try:
         rows = [
-            _row(p, trial, trace, traces[0])
-            for p, trial, trace in zip(precisions, trials, traces, strict=True)
+            _row(p, trial, view, views[0]) for p, trial, view in zip(precisions, trials, views, strict=True)
         ]
-        return Table(tuple(argv), tuple(rows), tuple(_notes(precisions, rows, traces)))
+        return Table(tuple(argv), tuple(rows), tuple(_notes(precisions, rows, views)))
     finally:
         for trace in traces:
             trace.close()
@@ -94,7 +97,7 @@ def _run(
     return recorder(argv, run_dir, settings, cwd, steps, lambda taken: progress(precision, taken))
 
 
-def _row(precision: str, trial: Trial, trace: Trace, first: Trace) -> Row:
+def _row(precision: str, trial: Trial, trace: TraceView, first: TraceView) -> Row:
     ended = ""
     if trial.failed:
         how = (
@@ -103,7 +106,7 @@ def _row(precision: str, trial: Trial, trace: Trace, first: Trace) -> Row:
             else f"exit status {trial.ended.status}"
         )
         ended = f"{how}{last_line(trial.log)}"
-    if not trace.has("steps"):
+    if not _has_steps(trace):
         return Row(precision, str(trial.run_dir), None, None, "nothing recorded", ended)
     distance = None if trace is first else curves(first, trace).distance
     return Row(
@@ -126,9 +129,9 @@ def last_line(log: Path) -> str:
     return f": {lines[-1][:160]}" if lines else ""
 
 
-def _notes(precisions: Sequence[str], rows: Sequence[Row], traces: Sequence[Trace]) -> list[str]:
+def _notes(precisions: Sequence[str], rows: Sequence[Row], traces: Sequence[TraceView]) -> list[str]:
     """What the reader of the table must know."""
-    seen = [(p, t) for p, t in zip(precisions, traces, strict=True) if t.has("steps")]
+    seen = [(p, t) for p, t in zip(precisions, traces, strict=True) if _has_steps(t)]
     if not seen:
         return ["No run recorded a training step: the log of each says why."]
     half = [p for p, _ in seen if p in ("fp16", "bf16")]
@@ -152,7 +155,7 @@ def _notes(precisions: Sequence[str], rows: Sequence[Row], traces: Sequence[Trac
     return notes
 
 
-def _start_note(seen: Sequence[tuple[str, Trace]]) -> list[str]:
+def _start_note(seen: Sequence[tuple[str, TraceView]]) -> list[str]:
     first = seen[0][1]
     for precision, trace in seen[1:]:
         both = curves(first, trace)
@@ -166,10 +169,14 @@ def _start_note(seen: Sequence[tuple[str, Trace]]) -> list[str]:
     return []
 
 
-def _count(trace: Trace, condition: str) -> int:
+def _has_steps(trace: TraceView) -> bool:
+    return bool(trace.sql("SELECT count(*) AS n FROM steps")["n"].iloc[0])
+
+
+def _count(trace: TraceView, condition: str) -> int:
     return int(trace.sql(f"SELECT count(*) AS n FROM calls WHERE {condition}")["n"].iloc[0])
 
 
-def _half_parameters(trace: Trace) -> list[str]:
+def _half_parameters(trace: TraceView) -> list[str]:
     query = "SELECT DISTINCT dtype FROM params WHERE requires_grad AND dtype IN ('float16', 'bfloat16')"
     return [str(d) for d in trace.sql(query)["dtype"]]

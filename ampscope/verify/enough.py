@@ -6,7 +6,7 @@ from ampscope.diagnose.engine import diagnose
 from ampscope.diagnose.finding import Finding
 from ampscope.diagnose.rule import find_rule
 from ampscope.diagnose.signals import TraceView
-from ampscope.verify.prefix import Prefix
+from ampscope.rerun.prefix import Prefix
 
 LEAST = 48
 """A scaler may take 24 steps to find its scale, halving from 2^16 to 2^-8; as many show what comes after."""

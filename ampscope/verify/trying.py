@@ -19,6 +19,7 @@ from ampscope.patch.plan import plan
 from ampscope.patch.project import Project
 from ampscope.patch.refused import Refused
 from ampscope.patch.sources import changed_sources
+from ampscope.rerun.prefix import Prefix
 from ampscope.rerun.trial import Recorder, Trial, record, steps_taken, trial_settings
 from ampscope.trace.reader import Trace, open_trace
 from ampscope.trace.records import RunInfo
@@ -27,7 +28,6 @@ from ampscope.verify.enough import steps_to_decide
 from ampscope.verify.health import Health, health_of
 from ampscope.verify.judge import Judgement, Side, judge
 from ampscope.verify.outcome import How, Measure, Outcome
-from ampscope.verify.prefix import Prefix
 
 MOST_MEASURES = 4
 

@@ -28,7 +28,12 @@ if model(x).dtype == torch.float16:
 
 
 def table(
-    tmp_path: Path, server: ForkServer, source: str, precisions: str, told: list[str] | None = None
+    tmp_path: Path,
+    server: ForkServer,
+    source: str,
+    precisions: str,
+    told: list[str] | None = None,
+    steps: int | None = None,
 ) -> Table:
     script = tmp_path / "train.py"
     script.write_text(source)
@@ -38,13 +43,9 @@ def table(
         if told is not None:
             told.append(precision)
 
+    recorder = ForkedRecorder(server)
     return compare_precisions(
-        argv,
-        precisions.split(","),
-        tmp_path / "runs",
-        tmp_path,
-        recorder=ForkedRecorder(server),
-        progress=progress,
+        argv, precisions.split(","), tmp_path / "runs", tmp_path, steps, recorder, progress
     )
 
 
@@ -75,7 +76,8 @@ def test_a_script_without_amp_in_three_precisions(tmp_path: Path, fork_server: F
 
 def test_a_script_that_is_not_seeded_is_told(tmp_path: Path, fork_server: ForkServer) -> None:
     source = PLAIN.format(seed="import os; torch.manual_seed(int.from_bytes(os.urandom(4), 'big'))")
-    found = table(tmp_path, fork_server, source, "fp32,bf16")
+    found = table(tmp_path, fork_server, source, "fp32,bf16", steps=5)
+    assert [row.headline.steps for row in found.rows if row.headline] == [5, 5]
     assert any("not to be seeded" in note for note in found.notes)
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from ampscope.rerun.prefix import Prefix
 from ampscope.trace.reader import Trace, open_trace
 from ampscope.trace.runinfo import create_run, finish_run
 from ampscope.trace.writer import TraceWriter
 from ampscope.verify.health import health_of
-from ampscope.verify.prefix import Prefix
 
 Row = dict[str, object]
 

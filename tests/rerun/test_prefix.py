@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from ampscope.rerun.prefix import Prefix
 from ampscope.trace.reader import Trace
-from ampscope.verify.prefix import Prefix
 
 
 def test_only_the_first_steps_are_seen(sawtooth: Trace) -> None:
