@@ -136,12 +136,13 @@ def _key(context: Context, page: Page | None) -> str:
 
 
 def count_of(runs: RunStore, view: View) -> str:
-    """The number of findings, once they are known: a diagnosis is not made for the sake of a badge."""
+    """The number of faults, once they are known: a diagnosis is not made for the sake of a badge."""
     try:
         known = runs.get(runs.name_of(view)).known_diagnosis()
     except AmpscopeError:
         return ""
-    return "" if known is None or not known.findings else str(len(known.findings))
+    faults = known.at_or_above("warning") if known is not None else ()
+    return str(len(faults)) if faults else ""
 
 
 def _register_clientside(app: Dash) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -159,3 +160,25 @@ def test_the_coverage_names_every_rule(context: Context) -> None:
     assert "AMP101, AMP105" in words
     assert "not measurable, because no CUDA device" in words
     assert "silenced: old code" in words
+
+
+def test_notes_have_no_card_and_make_no_run_unhealthy(
+    store: RunStore, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = finding("AMP801", name="fp16-ready", severity="info")
+    monkeypatch.setattr(context.run, "_diagnosis", diagnosis(note))
+    content = fill_part(store, View.parse("/", "run=first"), "/verdict")
+    assert "Article" not in walk.kinds(content)
+    words = walk.text(content)
+    assert "✓ healthy" in words
+    assert "Worth knowing: AMP801 fp16-ready" in words
+    links = [node["props"]["href"] for node in walk.nodes(content) if node["type"] == "Link"]
+    assert links == ["/findings/AMP801?run=first"]
+
+
+def test_symptoms_that_nothing_explains_are_not_health(
+    store: RunStore, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = replace(diagnosis(), symptoms=("3 steps were skipped",))
+    monkeypatch.setattr(context.run, "_diagnosis", found)
+    assert "unexplained" in walk.text(fill_part(store, View.parse("/", "run=first"), "/verdict"))

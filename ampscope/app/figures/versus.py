@@ -33,7 +33,8 @@ def losses(one: pd.DataFrame, two: pd.DataFrame, names: tuple[str, str], height:
 
 
 def ratio_heat(found: pd.DataFrame, names: Sequence[str]) -> go.Figure:
-    """log2 of the ratio of true magnitudes, white where equal; ± 3 binades and more have the end colours."""
+    """Ratio of true magnitudes, nothing where equal; 8 × and more have the end colours. Coloured by the root of its
+    log2, so that a few percent are seen beside a factor of two."""
     columns = sorted(found["step"].unique())
     wide = found.pivot_table(index="name", columns="step", values="log2", aggfunc="first").reindex(
         list(names)
@@ -44,20 +45,20 @@ def ratio_heat(found: pd.DataFrame, names: Sequence[str]) -> go.Figure:
     with np.errstate(over="ignore"):
         factor = np.exp2(z).astype(np.float32)
     fig.add_heatmap(
-        z=np.clip(z, -3, 3).astype(np.float32),
+        z=(np.sign(z) * np.sqrt(np.minimum(np.abs(z), 3.0))).astype(np.float32),
         x=[f"step {c}" for c in columns],
         y=categories(names),
         customdata=factor,
         colorscale=[[0.0, palette.BLUE], [0.45, EQUAL], [0.55, EQUAL], [1.0, palette.VERMILLION]],
-        zmin=-3,
-        zmax=3,
+        zmin=-(3**0.5),
+        zmax=3**0.5,
         hoverongaps=False,
         hovertemplate="<b>%{y}</b><br>%{x}<br>second is %{customdata:.4~g} times the first<extra></extra>",
         colorbar={
             "thickness": 10,
             "outlinewidth": 0,
             "len": 1.0,
-            "tickvals": [-3, -1, 0, 1, 3],
+            "tickvals": [-(3**0.5), -1, 0, 1, 3**0.5],
             "ticktext": ["⅛ ×", "½ ×", "equal", "2 ×", "8 ×"],
             "title": {"text": "second / first", "side": "right", "font": {"size": 12}},
         },

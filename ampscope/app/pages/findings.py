@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -110,7 +111,10 @@ def _verification(context: Context, finding: Finding) -> list[Any]:
         return [html.P(prose(sentence), className="outcome")]
     if not finding.change.set:
         return []
-    command = shlex.join(["ampscope", "verify", str(context.run.trace.path), finding.code])
+    path = context.run.trace.path
+    here = Path.cwd()
+    named = path.relative_to(here) if path.is_relative_to(here) else path
+    command = shlex.join(["ampscope", "verify", str(named), finding.code])
     return [html.P("Have it tried and measured:", className="muted"), code(command)]
 
 

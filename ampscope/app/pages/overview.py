@@ -8,11 +8,12 @@ from dash import html
 
 from ampscope.app.blocks import graph, jump, notice, prose, severity_mark, stat
 from ampscope.app.figures import course
-from ampscope.app.finding_view import card, coverage_line
+from ampscope.app.finding_view import card, coverage_line, link
 from ampscope.app.page import Page, Part
 from ampscope.app.queries import steps, summary, timing
 from ampscope.app.queries.summary import Number
 from ampscope.app.runs import Context
+from ampscope.diagnose.diagnosis import Diagnosis
 from ampscope.report.text import clean, plural, seconds, share
 
 CARDS = 4
@@ -20,22 +21,38 @@ CARDS = 4
 
 def _verdict(context: Context) -> Any:
     diagnosis = context.run.diagnosis()
-    worst = diagnosis.worst or ("info" if diagnosis.symptoms else "ok")
-    word = diagnosis.worst or ("no finding" if diagnosis.symptoms else "healthy")
-    shown = diagnosis.findings[:CARDS]
-    more = len(diagnosis.findings) - len(shown)
+    faults = diagnosis.at_or_above("warning")
+    shown = faults[:CARDS]
+    tone, word = _health(diagnosis)
     return [
         html.Div(
             [severity_mark(word), html.P(prose(diagnosis.verdict), className="verdict-text")],
-            className=f"verdict verdict-{worst}",
+            className=f"verdict verdict-{tone}",
             role="status",
         ),
         html.Div([card(context, diagnosis, f) for f in shown], className="finding-cards") if shown else None,
-        html.P(jump(f"{plural(more, 'more finding')}", context.view.link("/findings")), className="muted")
-        if more > 0
-        else None,
+        _further(context, diagnosis, len(faults) - len(shown)),
         coverage_line(context, diagnosis),
     ]
+
+
+def _health(diagnosis: Diagnosis) -> tuple[str, str]:
+    """(tone, word): notes of severity info make no run unhealthy; symptoms that nothing explains are not health."""
+    if diagnosis.at_or_above("warning"):
+        return str(diagnosis.worst), str(diagnosis.worst)
+    return ("info", "unexplained") if diagnosis.symptoms else ("ok", "healthy")
+
+
+def _further(context: Context, diagnosis: Diagnosis, left_out: int) -> Any:
+    """What has no card: further faults, and what is only worth knowing."""
+    pieces: list[Any] = []
+    if left_out > 0:
+        pieces.append(jump(plural(left_out, "more finding"), context.view.link("/findings")))
+    notes = [f for f in diagnosis.findings if f.severity == "info"]
+    if notes:
+        pieces.append(html.Span("Worth knowing:"))
+        pieces += [jump(f"{f.code} {f.name}", link(context, diagnosis, f)) for f in notes]
+    return html.P(pieces, className="further") if pieces else None
 
 
 def _numbers(context: Context) -> Any:

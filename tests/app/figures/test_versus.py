@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from ampscope.app.figures import versus
 
@@ -20,8 +21,8 @@ def test_ratios_are_clipped_in_colour_and_told_in_full() -> None:
     )
     fig = versus.ratio_heat(found, ["b", "a"])
     z = fig.data[0].z
-    assert z[1].tolist() == [0.0, 3.0]
-    assert z[0][0] == 3.0
+    assert z[1].tolist() == pytest.approx([0.0, 3**0.5])
+    assert z[0][0] == pytest.approx(3**0.5)
     assert np.isnan(z[0][1])
     assert fig.data[0].customdata[1].tolist() == [1.0, 512.0]
     assert np.isinf(fig.data[0].customdata[0][0])
