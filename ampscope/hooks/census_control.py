@@ -46,6 +46,7 @@ class CensusControl(Collector):
         self._census = Census(session)
         self._watch = Watch(session)
         self._profile = OpProfile()
+        self._profile_is_off = False
         self._running: Any = None
         self._thread = 0
         """The thread on which it was started, and has to be stopped."""
@@ -106,6 +107,8 @@ class CensusControl(Collector):
 
     def segment_start(self, segment: Segment) -> None:
         wanted = segment.level if segment.level in ("census", "profile") else ""
+        if wanted == "profile" and self._profile_is_off:
+            wanted = ""
         if self._armed and wanted != "census":
             wanted = "watch"
         self._waiting = wanted
@@ -128,6 +131,7 @@ class CensusControl(Collector):
         self._waiting = ""
         mode: Any = {"census": self._census, "profile": self._profile, "watch": self._watch}[wanted]
         if not mode.start():
+            self._note_failure(mode)
             return
         self._running = mode
         self._thread = threading.get_ident()
@@ -153,9 +157,21 @@ class CensusControl(Collector):
         self.host_s += own_s
         segment.own_s += own_s
         self.elements += int(getattr(mode, "elements", 0))
-        failure = getattr(mode, "failure", None)
-        if failure:
-            self.session.fail(self, RuntimeError(failure.strip().splitlines()[-1]))
+        self._note_failure(mode)
+
+    def _note_failure(self, mode: Any) -> None:
+        """An exception inside a mode: all of them are off, but for the profile, which is off by itself."""
+        if mode.failure is None:
+            return
+        text, trace = mode.failure.strip().splitlines()[-1], mode.failure
+        if self.session.settings.strict:
+            raise RuntimeError(text)
+        if mode is self._profile:
+            self._profile_is_off = True
+            self.session.tell_failure("op profile", text, trace)
+        else:
+            self.dead = True
+            self.session.tell_failure(self.name, text, trace)
 
     def _after_watch(self, segment: Segment) -> None:
         self._watched += 1

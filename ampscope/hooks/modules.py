@@ -128,26 +128,32 @@ class Modules(Collector):
     def _pre(self, module: torch.nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling() or self.dead or is_quiet() or torch._C._get_tracing_state():
             return
-        stack = self.session.modules
-        if not stack:
-            self._root_enter(module, args)
-        stack.append(module)
-        if self._detailed:
-            self._enter(module, args)
+        try:
+            stack = self.session.modules
+            if not stack:
+                self._root_enter(module, args)
+            stack.append(module)
+            if self._detailed:
+                self._enter(module, args)
+        except Exception as error:
+            self.session.fail(self, error)
 
     def _post(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling() or self.dead or is_quiet() or torch._C._get_tracing_state():
             return
-        stack = self.session.modules
-        # A recompute that stopped early or a forward that raised leaves modules behind: drop them here.
-        while stack and stack.pop() is not module:
-            pass
-        if id(module) in self._wanted:
-            self._blocks.on_output(module, output)
-        if self._detailed:
-            self._exit(module, args, output, not stack)
-        if not stack:
-            self._root_exit(module, args, output)
+        try:
+            stack = self.session.modules
+            # A recompute that stopped early or a forward that raised leaves modules behind: drop them here.
+            while stack and stack.pop() is not module:
+                pass
+            if id(module) in self._wanted:
+                self._blocks.on_output(module, output)
+            if self._detailed:
+                self._exit(module, args, output, not stack)
+            if not stack:
+                self._root_exit(module, args, output)
+        except Exception as error:
+            self.session.fail(self, error)
 
     # -- roots --------------------------------------------------------------------------------------------------
 

@@ -129,8 +129,10 @@ class Session:
             return
         self.closed = True
         for collector in reversed(self.collectors):
-            with contextlib.suppress(Exception):
+            try:
                 collector.remove()
+            except Exception as error:
+                self.fail(collector, error)
         with self._filing:
             if self.sink.active or (self.failed is not None and self.saw_amp):
                 self.sink.activate()
@@ -158,22 +160,26 @@ class Session:
         if collector.dead:
             return
         collector.dead = True
+        self.tell_failure(collector.name, error, traceback.format_exc(limit=12))
+
+    def tell_failure(self, name: str, error: object, trace: str) -> None:
+        """One event and one line: `name` is off because of `error`."""
         text = type(error).__name__
         # What is broken may be what the event is made with: nothing of ours may stand between it and training.
         with contextlib.suppress(Exception):
-            text = shortened(f"{text}: {error}")
+            text = shortened(error if isinstance(error, str) else f"{text}: {error}")
             row = {
                 "t": time.perf_counter() - self.clock.start,
                 "event": "collector_error",
                 "level": "error",
-                "subject": collector.name,
+                "subject": name,
                 "message": text,
-                "traceback": traceback.format_exc(limit=12),
+                "traceback": trace,
                 "micro": self.segment.micro,
                 "phase": "other",
             }
             self.segment.rows.append(("events", row))
-        self.say(f"the {collector.name} collector failed and is off ({text}); training goes on.")
+        self.say(f"the {name} collector failed and is off ({text}); training goes on.")
 
     def say(self, text: str) -> None:
         """One line for the user, on stderr."""

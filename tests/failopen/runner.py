@@ -46,9 +46,8 @@ class Order:
     """Print which points were reached and which of them are entries, instead of the digests."""
 
 
-def record(run_dir: Path) -> None:
+def record() -> None:
     """Start recording as `ampscope run` does it: by the bootstrap, which finds torch imported already."""
-    Settings(run_dir=str(run_dir), every=1, flush_seconds=0.02).to_env(os.environ)
     with contextlib.suppress(ImportError):
         exec(compile(BOOTSTRAP.read_bytes(), BOOTSTRAP, "exec"), {"__file__": str(BOOTSTRAP)})
 
@@ -56,12 +55,14 @@ def record(run_dir: Path) -> None:
 def carry_out(order: Order) -> None:
     report: dict[str, Any] = {}
     run_dir = Path(order.folder, "run")
+    if run_dir.exists():
+        Settings(run_dir=str(run_dir), every=1, flush_seconds=0.02).to_env(os.environ)
     if order.fault:
         calls = inject(next(p for p in points() if str(p) == order.fault), order.first, order.only)
         atexit.register(lambda: Path(order.folder, "raised").write_text(str(calls.raised)))
     with entries() if order.look else contextlib.nullcontext() as seen:
         if run_dir.exists():
-            record(run_dir)
+            record()
         torch.manual_seed(0)
         np.random.seed(0)
         random.seed(0)
