@@ -48,7 +48,7 @@ class Project:
     @classmethod
     def of_sources(cls, files: tuple[SourceFile, ...], sites: tuple[Site, ...], facts: Facts) -> Project:
         """Files in hand, without a run."""
-        return cls(RunInfo(), sites, facts, {str(file.path): Tree(file) for file in files})
+        return cls(RunInfo(), sites, facts, {file.recorded: Tree(file) for file in files})
 
     def tree(self, file: str | None) -> Tree:
         known = self._trees.get(file or "")

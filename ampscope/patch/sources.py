@@ -23,11 +23,12 @@ _INSTALLED = ("site-packages", "dist-packages")
 @dataclass(frozen=True)
 class SourceFile:
     """One file of the user's. `shown` is its path as a diff names it: relative to where the run was started
-    when it lies below that."""
+    when it lies below that; `recorded` is its name in the trace."""
 
     path: Path
     shown: str
     data: bytes
+    recorded: str
 
 
 def read_source(info: RunInfo, file: str | None) -> SourceFile:
@@ -47,7 +48,7 @@ def read_source(info: RunInfo, file: str | None) -> SourceFile:
         raise Refused(f"{shown} cannot be read ({error.strerror or error})") from error
     if has_changed(info, path, data):
         raise Refused(f"{shown} changed since the run: record it again")
-    return SourceFile(path, shown, data)
+    return SourceFile(path, shown, data, file)
 
 
 def shown_path(path: Path, cwd: str) -> str:

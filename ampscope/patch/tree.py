@@ -37,7 +37,8 @@ class Tree:
     def __init__(self, file: SourceFile) -> None:
         self.file = file
         try:
-            self._wrapper = MetadataWrapper(cst.parse_module(file.data))
+            # The parser gives every node once, which is all that a copy would ensure.
+            self._wrapper = MetadataWrapper(cst.parse_module(file.data), unsafe_skip_copy=True)
         except (cst.ParserSyntaxError, SyntaxError, UnicodeDecodeError, LookupError) as error:
             raise Refused(f"{file.shown} cannot be parsed") from error
         self.module = self._wrapper.module
@@ -64,25 +65,40 @@ class Tree:
     # -- what stands where ---------------------------------------------------------------------------
 
     def nodes(self, kind: type[N], within: cst.CSTNode | None = None) -> list[N]:
-        """Every node of a kind below `within` (the whole file), in source order."""
-        found: list[N] = []
-        todo: list[cst.CSTNode] = [within or self.module]
+        """Every node of a kind in `within` (the whole file), itself among them, in source order."""
+        order, spans = self._in_order
+        first, end = spans[within if within is not None else self.module]
+        return [node for node in order[first:end] if isinstance(node, kind)]
+
+    @cached_property
+    def _in_order(self) -> tuple[list[cst.CSTNode], dict[cst.CSTNode, tuple[int, int]]]:
+        """All nodes, each before its parts, and where those of each begin and end."""
+        order: list[cst.CSTNode] = []
+        spans: dict[cst.CSTNode, tuple[int, int]] = {}
+        todo: list[tuple[cst.CSTNode, int]] = [(self.module, -1)]
         while todo:
-            node = todo.pop()
-            if isinstance(node, kind):
-                found.append(node)
-            todo.extend(reversed(node.children))
-        return found
+            node, first = todo.pop()
+            if first >= 0:
+                spans[node] = (first, len(order))
+                continue
+            todo.append((node, len(order)))
+            order.append(node)
+            todo.extend((child, -1) for child in reversed(node.children))
+        return order, spans
 
     def calls(self, line: int | None, *names: str) -> list[cst.Call]:
         """The calls that lie on `line` (all of the file if None) and whose function is so named (any name if
         none is given); those that begin nearest to the line first."""
         found = [
             call
-            for call in self.nodes(cst.Call)
+            for call in self._calls
             if (line is None or self._covers(call, line)) and (not names or last_name(call.func) in names)
         ]
         return sorted(found, key=lambda call: abs(self.line(call) - line)) if line is not None else found
+
+    @cached_property
+    def _calls(self) -> list[cst.Call]:
+        return self.nodes(cst.Call)
 
     def _covers(self, node: cst.CSTNode, line: int) -> bool:
         span = self.span(node)

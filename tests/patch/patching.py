@@ -74,7 +74,7 @@ def make_plan(
     marked = read_marks(source)
     where = Where(file=FILE, line=marked.line, op=op, module=module)
     finding = Finding(code, "", "critical", where, claim, "", Change(set=change or {}))
-    file = SourceFile(Path(FILE), "train.py", marked.text.encode())
+    file = SourceFile(Path(FILE), "train.py", marked.text.encode(), FILE)
     project = Project.of_sources((file,), marked.sites, facts or Facts())
     return plan(project, [finding]), marked.text
 

@@ -14,7 +14,7 @@ from ampscope.patch.tree import Tree
 
 def apply(source: str, edit: Callable[[Tree, Edits], None]) -> str:
     data = textwrap.dedent(source).lstrip("\n").encode()
-    tree = Tree(SourceFile(Path("/x/t.py"), "t.py", data))
+    tree = Tree(SourceFile(Path("/x/t.py"), "t.py", data, "/x/t.py"))
     edits = Edits(tree)
     edit(tree, edits)
     return edits.code()

@@ -23,7 +23,7 @@ from ampscope.patch.tree import Tree
 
 def tree_of(code: str) -> Tree:
     head = "import torch\nimport torch.nn.functional as F\nEPS = 1e-8\ndef f(x, tiny=1e-6, y=None): pass\n"
-    return Tree(SourceFile(Path("/x/t.py"), "t.py", f"{head}{code}\n".encode()))
+    return Tree(SourceFile(Path("/x/t.py"), "t.py", f"{head}{code}\n".encode(), "/x/t.py"))
 
 
 def value_of(tree: Tree) -> cst.BaseExpression:

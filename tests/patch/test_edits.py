@@ -14,7 +14,7 @@ SOURCE = b"a()\nb()\nc()\n"
 
 @pytest.fixture
 def tree() -> Tree:
-    return Tree(SourceFile(Path("/x/t.py"), "t.py", SOURCE))
+    return Tree(SourceFile(Path("/x/t.py"), "t.py", SOURCE, "/x/t.py"))
 
 
 def test_nothing_is_no_edit(tree: Tree) -> None:

@@ -26,7 +26,7 @@ def test_findings_of_one_file_make_one_patch() -> None:
         """
     )
     project = Project.of_sources(
-        (SourceFile(Path(FILE), "train.py", marked.text.encode()),), marked.sites, Facts()
+        (SourceFile(Path(FILE), "train.py", marked.text.encode(), FILE),), marked.sites, Facts()
     )
     found = [finding("AMP101", 2), finding("AMP101", 3), finding("AMP112", 6), finding("AMP117", 1)]
     made = plan(project, found)
@@ -51,7 +51,7 @@ def test_an_edit_that_clashes_with_an_earlier_one_is_refused_as_a_whole() -> Non
                 scaler.step(opt)
         """
     )
-    file = SourceFile(Path(FILE), "train.py", marked.text.encode())
+    file = SourceFile(Path(FILE), "train.py", marked.text.encode(), FILE)
     project = Project.of_sources((file,), marked.sites, Facts())
     made = plan(project, [finding("AMP102", 2), finding("AMP108", 2)])
     assert [f.code for f in made.made] == ["AMP102"]

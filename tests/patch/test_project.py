@@ -14,7 +14,7 @@ from tests.patch.patching import FILE, read_marks
 
 def project_of(source: str, facts: Facts | None = None) -> Project:
     marked = read_marks(source)
-    file = SourceFile(Path(FILE), "train.py", marked.text.encode())
+    file = SourceFile(Path(FILE), "train.py", marked.text.encode(), FILE)
     return Project.of_sources((file,), marked.sites, facts or Facts())
 
 
@@ -74,7 +74,10 @@ def test_files_that_are_not_the_users_are_left_out() -> None:
 def test_steps_that_never_ran_are_found_in_the_source() -> None:
     tree = Tree(
         SourceFile(
-            Path(FILE), "t.py", b"def f():\n    s.unscale_(o)\n    s.step(o)\n    s.step(p, 1)\ns.step(q)\n"
+            Path(FILE),
+            "t.py",
+            b"def f():\n    s.unscale_(o)\n    s.step(o)\n    s.step(p, 1)\ns.step(q)\n",
+            FILE,
         )
     )
     found = written_steps(tree, tree.calls(2)[0], "s")
@@ -113,6 +116,6 @@ top()
     ],
 )
 def test_where_a_name_means_the_same(expression: str, source: str, place: str, expected: bool) -> None:
-    tree = Tree(SourceFile(Path(FILE), "t.py", SCOPES))
+    tree = Tree(SourceFile(Path(FILE), "t.py", SCOPES, FILE))
     nodes = [tree.calls(None, name)[0] for name in (source, place)]
     assert visible(tree, expression, *nodes) is expected

@@ -34,7 +34,7 @@ class Net:
 
 @pytest.fixture
 def tree() -> Tree:
-    return Tree(SourceFile(Path("/x/train.py"), "train.py", SOURCE))
+    return Tree(SourceFile(Path("/x/train.py"), "train.py", SOURCE, "/x/train.py"))
 
 
 def call(tree: Tree, name: str) -> cst.Call:
@@ -107,4 +107,4 @@ def test_places(tree: Tree) -> None:
 @pytest.mark.parametrize("data", [b"x = (\n", b"x = '\xff'\n"])
 def test_what_cannot_be_parsed_is_refused(data: bytes) -> None:
     with pytest.raises(Refused, match=r"train\.py cannot be parsed"):
-        Tree(SourceFile(Path("/x/train.py"), "train.py", data))
+        Tree(SourceFile(Path("/x/train.py"), "train.py", data, "/x/train.py"))

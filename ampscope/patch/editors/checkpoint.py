@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ampscope.patch.arguments import setting
 from ampscope.patch.editor import editor
 from ampscope.patch.names import is_reference, last_name, root_name
 from ampscope.patch.project import Case
@@ -35,7 +36,10 @@ def save_and_load_scaler(case: Case) -> None:
     statement = tree.statement(load)
     code = f'if "{KEY}" in {container}:\n    {scaler}.load_state_dict({container}["{KEY}"])'
     case.edits(tree).insert_after(statement, code)
-    case.edits(where).rewrite(entries, lambda old: _with_entry(old, scaler))
+    if isinstance(entries, cst.Call):
+        case.edits(where).rewrite(entries, setting(KEY, f"{scaler}.state_dict()"))
+    else:
+        case.edits(where).rewrite(entries, lambda old: _with_entry(old, scaler))
 
 
 def _scaler_name(case: Case, tree: Tree) -> str:
@@ -45,18 +49,27 @@ def _scaler_name(case: Case, tree: Tree) -> str:
     return names.pop()
 
 
-def _saved_dicts(case: Case) -> list[tuple[Tree, cst.Dict]]:
-    """Dicts with `optimizer.state_dict()` as a value, the optimizer being one that a scaler steps."""
+def _saved_dicts(case: Case) -> list[tuple[Tree, cst.Dict | cst.Call]]:
+    """Dicts, and calls of `dict`, with `optimizer.state_dict()` as a value, the optimizer being one that a scaler
+    steps."""
     optimizers = {s.optimizer for s in case.project.scaler_steps}
-    found = []
+    found: list[tuple[Tree, cst.Dict | cst.Call]] = []
     for tree in case.project.trees():
-        for entries in tree.nodes(cst.Dict):
-            values = [e.value for e in entries.elements if isinstance(e, cst.DictElement)]
+        calls = [c for c in tree.calls(None, "dict") if isinstance(c.func, cst.Name)]
+        candidates: list[cst.Dict | cst.Call] = [*tree.nodes(cst.Dict), *calls]
+        for entries in candidates:
+            values = _values(entries)
             states = [v for v in values if isinstance(v, cst.Call) and last_name(v.func) == "state_dict"]
             owners = [v.func.value for v in states if isinstance(v.func, cst.Attribute)]
             if any(tree.code(owner) in optimizers for owner in owners):
                 found.append((tree, entries))
     return found
+
+
+def _values(entries: cst.Dict | cst.Call) -> list[cst.BaseExpression]:
+    if isinstance(entries, cst.Call):
+        return [arg.value for arg in entries.args if arg.keyword is not None]
+    return [e.value for e in entries.elements if isinstance(e, cst.DictElement)]
 
 
 def _check_visible(tree: Tree, scaler: str, place: cst.CSTNode) -> None:

@@ -50,12 +50,9 @@ def _is_autocast(tree: Tree, item: cst.BaseExpression) -> bool:
 
 
 def _check_no_forward(case: Case, tree: Tree, moved: list[Statement]) -> None:
-    spans = [tree.span(s) for s in moved]
-    for site in case.project.of_kind("forward", "scaler.scale"):
-        inside = any(s.start.line <= site.line <= s.end.line for s in spans) and site.file == str(
-            tree.file.path
-        )
-        if inside and site.call == "forward":
+    for site in case.project.of_kind("forward"):
+        here = site.file == tree.file.recorded
+        if here and any(tree.span(s).start.line <= site.line <= tree.span(s).end.line for s in moved):
             raise Refused(f"a model runs after backward, at line {site.line}, and needs the context")
 
 

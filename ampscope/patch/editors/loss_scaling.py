@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ampscope.patch.arguments import argument
 from ampscope.patch.editor import editor
-from ampscope.patch.editors.arguments import set_arguments
+from ampscope.patch.editors.arguments import constructor, set_arguments
 from ampscope.patch.editors.unscale import CLIPS
 from ampscope.patch.names import is_reference, last_name, targets
 from ampscope.patch.project import Case, Project, visible
@@ -22,6 +23,9 @@ def add_scaler(case: Case) -> None:
         raise Refused(
             "trainable parameters are stored in float16, whose gradients GradScaler does not unscale"
         )
+    if case.project.of_kind("scaler.init"):
+        _switch_on(case)
+        return
     try:
         _add_scaler(case)
     except Refused:
@@ -29,6 +33,17 @@ def add_scaler(case: Case) -> None:
             raise
         case.edited.clear()
         set_arguments(_with_bf16(case))
+
+
+def _switch_on(case: Case) -> None:
+    """A GradScaler that the script makes and disables."""
+    for site in case.project.of_kind("scaler.init"):
+        tree = case.project.tree(site.file)
+        call, order = constructor(tree, site)
+        enabled = argument(call, "enabled", order)
+        if enabled is None or tree.code(enabled.value) != "False":
+            raise Refused(f"what switches the GradScaler at {tree.place(call)} off is not in that line")
+        case.edits(tree).replace(enabled.value, "True")
 
 
 def _with_bf16(case: Case) -> Case:
@@ -72,7 +87,7 @@ def _bare(loss: cst.CSTNode) -> cst.BaseExpression:
 
 def _plain_step(case: Case, tree: Tree, backward: cst.Call) -> tuple[cst.Call, str]:
     """The one call `optimizer.step()` of the backward's function."""
-    sites = [s for s in case.project.of_kind("optimizer.step") if s.file == str(tree.file.path)]
+    sites = [s for s in case.project.of_kind("optimizer.step") if s.file == tree.file.recorded]
     if len({s.object for s in sites}) != 1 or len({s.line for s in sites}) != 1:
         raise Refused("several optimizers step, or one steps in several places")
     call = case.project.call_at(sites[0], "step")
@@ -98,7 +113,7 @@ def _creation(case: Case, tree: Tree, optimizer: str, step: cst.Call) -> tuple[s
 
 def _construction(project: Project, tree: Tree, optimizer: str) -> Statement:
     for site in project.of_kind("optimizer.init"):
-        if site.file != str(tree.file.path):
+        if site.file != tree.file.recorded:
             continue
         for call in tree.calls(site.line):
             statement = tree.statement(call)
@@ -109,7 +124,7 @@ def _construction(project: Project, tree: Tree, optimizer: str) -> Statement:
 
 def _in_function(tree: Tree, site: Site, function: Scope) -> bool:
     """Whether a site stands in a function of the file."""
-    return site.file == str(tree.file.path) and any(
+    return site.file == tree.file.recorded and any(
         tree.function(c) is function for c in tree.calls(site.line, *CLIPS)
     )
 

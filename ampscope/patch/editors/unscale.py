@@ -75,7 +75,7 @@ def own_unscales(tree: Tree, step: ScalerStep) -> list[Statement]:
 
 def _unscale_after_backward(case: Case, step: ScalerStep) -> None:
     tree = step.tree
-    lines = [s.line for s in case.project.of_kind("backward") if s.file == str(tree.file.path)]
+    lines = [s.line for s in case.project.of_kind("backward") if s.file == tree.file.recorded]
     backwards = [c for line in lines for c in tree.calls(line, "backward")]
     ahead = [s for b in backwards if (s := tree.in_block_of(b, step.statement)) is not None]
     if not ahead:

@@ -49,6 +49,17 @@ def test_the_scaler_is_saved_and_loaded() -> None:
     )
 
 
+def test_a_dict_made_by_a_call() -> None:
+    source = """
+    opt.load_state_dict(ckpt["opt"])  #! optimizer.load_state_dict
+    scaler = make()
+    scaler.step(opt)  #: scaler.step
+    torch.save(dict(net=net.state_dict(), opt=opt.state_dict()), path)
+    """
+    saved = "dict(net=net.state_dict(), opt=opt.state_dict(), scaler=scaler.state_dict())"
+    assert f"torch.save({saved}, path)\n" in patched("AMP113", source)
+
+
 def test_a_state_that_is_no_entry_of_a_dict_is_refused() -> None:
     said = refusal(
         "AMP113",

@@ -83,5 +83,13 @@ def test_refusals(old: str, new: str, said: str) -> None:
     assert said in refusal("AMP115", LOOP.replace(old, new))
 
 
+def test_a_scaler_that_is_switched_off_is_switched_on() -> None:
+    made = 'scaler = torch.amp.GradScaler("cpu", enabled={})  #: scaler.init/GradScaler#0\n'
+    source = LOOP.replace("for x in data:", made + "for x in data:")
+    assert 'GradScaler("cpu", enabled=True)\n' in patched("AMP115", source.replace("{}", "False"))
+    said = refusal("AMP115", source.replace("{}", "args.amp"))
+    assert said == "what switches the GradScaler at train.py:3 off is not in that line"
+
+
 def test_half_parameters_are_refused() -> None:
     assert "stored in float16" in refusal("AMP115", LOOP, facts=Facts(half_params=3))
