@@ -22,7 +22,7 @@ from ampscope.patch.casts import (
     strict_inputs,
 )
 from ampscope.patch.editor import editor
-from ampscope.patch.names import last_name
+from ampscope.patch.names import binds, last_name
 from ampscope.patch.project import Case
 from ampscope.patch.refused import Refused
 from ampscope.patch.tree import Statement, Tree
@@ -42,7 +42,7 @@ def compute_in_float32(case: Case) -> None:
         operands = _operands(tree, one, op)
         if case.finding.code == "AMP408":
             # What overflowed lies before the op that hid it.
-            operands = [leaf for node in operands if (leaf := deep_leaf(tree, node)) is not None]
+            operands = [leaf for node in operands if (leaf := _origin(tree, node)) is not None]
         for node in dict.fromkeys(operands):
             case.edits(tree).rewrite(node, as_float)
         if operands and isinstance(one, cst.AugAssign):
@@ -51,6 +51,20 @@ def compute_in_float32(case: Case) -> None:
         raise Refused(
             f"no call of {op or 'the op'} stands at {tree.place(statement)} that takes a float32 operand"
         )
+
+
+def _origin(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The leaf that an operand is computed from, through the one assignment of a variable of the function."""
+    leaf = deep_leaf(tree, node)
+    if isinstance(leaf, cst.Name):
+        made = [
+            statement
+            for statement in tree.plain_statements(tree.function(leaf))
+            if isinstance(statement, cst.Assign) and binds(statement) == {leaf.value}
+        ]
+        if len(made) == 1 and isinstance(made[0].value, cst.Call | cst.BinaryOperation):
+            return deep_leaf(tree, made[0].value)
+    return leaf
 
 
 def _others_that_overflow(case: Case, tree: Tree, statement: Statement) -> list[Statement]:

@@ -68,6 +68,17 @@ def test_every_call_of_the_function_that_overflowed() -> None:
     )
 
 
+def test_what_hid_an_overflow_was_computed_before() -> None:
+    source = """
+    import torch
+    def norm(x, eps):
+        var = x.pow(2).mean(-1)
+        return x * torch.rsqrt(var + eps)  #! other
+    """
+    after = patched("AMP408", source, op="aten::rsqrt", facts=AUTOCAST)
+    assert "    var = x.float().pow(2).mean(-1)\n    return x * torch.rsqrt(var + eps)\n" in after
+
+
 @pytest.mark.parametrize(
     ("code", "op", "source", "said"),
     [
