@@ -232,6 +232,8 @@ class Policy:
     ready_flushed: float = 0.05
     """Share of a tensor that may become zero in the next precision: half of what counts as a fault in the present
     one, because what a histogram predicts has to be borne out."""
+    ready_skips: float = 0.2
+    """Skipped share of the steps above which the present precision has to be mended first."""
     fp4_flushed: float = 0.2
     """The same for FP4: a normal distribution, scaled by its largest of 1e4 to 1e6 elements, loses 13 to 17 %, so that
     more than this is the work of outliers."""
