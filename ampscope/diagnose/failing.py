@@ -38,14 +38,16 @@ def no_ops(s: Signals) -> Abstain | None:
     return Abstain("no op was recorded (no census or watch step)")
 
 
-def groups(s: Signals, chosen: Callable[[Origin], bool]) -> list[list[Origin]]:
-    """The chosen origins, those of one op at one place together, in order of first occurrence."""
+def groups(
+    s: Signals, chosen: Callable[[Origin], bool], at: Callable[[Origin], Op] | None = None
+) -> list[list[Origin]]:
+    """The chosen origins, those of one op (or of the op that `at` gives) at one place together, in order of first
+    occurrence."""
     found: dict[tuple[str | None, ...], list[Origin]] = {}
     for o in origins_of(s):
         if chosen(o):
-            found.setdefault(
-                (o.op.op, o.op.file, o.op.function, o.op.module if o.op.file else None), []
-            ).append(o)
+            op = at(o) if at is not None else o.op
+            found.setdefault((op.op, op.file, op.function, op.module if op.file else None), []).append(o)
     placed = [key for key in found if key[1] is not None]
     for key in [k for k in found if k[1] is None]:
         # An op of a graph whose line is not known is taken for the one of that name whose line is.

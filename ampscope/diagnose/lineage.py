@@ -25,6 +25,8 @@ PASSING = frozenset(
 )
 """Ops that carry a zero, or the lack of a safeguard, on to what divides by it."""
 
+SQUARES = frozenset("pow square sum mean mm bmm linalg_vector_norm var".split())
+
 NEAR = 8
 """How many ops back a safeguard still belongs to the op that fails."""
 
@@ -136,9 +138,15 @@ def cancelled(flow: SegmentOps, op: Op, argument: int | None = None) -> Op | Non
         if lowest is not None and lowest < 0.0:
             if -lowest <= 16 * _UNIT[u.to_half] * (u.in_amax or 0.0):
                 return u
-        elif u.out_zeros:
+        elif u.out_zeros and (not op.backward or _of_squares(flow, u)):
             return u
     return None
+
+
+def _of_squares(flow: SegmentOps, op: Op) -> bool:
+    """Its operands are squares, products or means: a formula that cancels, not two things that are equal."""
+    made = _upstream(flow, op, lambda u: functional(u) in COPIES | {"add", "sub", "mul"})
+    return any(functional(u) in SQUARES or (functional(u) == "mul" and not u.scalars) for u in made)
 
 
 def _subtracts(op: Op) -> bool:

@@ -294,6 +294,6 @@ def _singular(flow: SegmentOps, op: Op) -> tuple[Kind, Op | None, bool]:
     if certain is not None:
         return Kind.SATURATED, certain, True
     found = cancelled(flow, op, argument)
-    if found is not None and not op.backward:
+    if found is not None:
         return Kind.CANCELLED, found, True
     return Kind.SINGULAR, None, op.from_half is not None

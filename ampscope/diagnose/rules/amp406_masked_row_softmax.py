@@ -40,6 +40,7 @@ from ampscope.diagnose.failing import (
 from ampscope.diagnose.families import CRASHED
 from ampscope.diagnose.finding import Abstain, Change, Finding, Where
 from ampscope.diagnose.lineage import mask_constant
+from ampscope.diagnose.opflow import Op
 from ampscope.diagnose.origins import Kind, Origin
 from ampscope.diagnose.rule import ROOT, Found, Rule, rule
 from ampscope.diagnose.signals import Signals, quoted
@@ -57,8 +58,13 @@ def masked_row_softmax(rule: Rule, s: Signals) -> Found:
         return
     if not s.rows["ops"]:
         yield Abstain("no op was recorded (no census or watch step)")
-    for group in groups(s, lambda o: o.kind is Kind.MASK):
+    for group in groups(s, lambda o: o.kind is Kind.MASK, at=_mask):
         yield _masked(rule, s, group)
+
+
+def _mask(o: Origin) -> Op:
+    """Where the mask is made that half cannot hold, else the softmax."""
+    return o.key if o.key is not None and mask_constant(o.key) is not None else o.op
 
 
 def _constant_refused(end: Ending) -> bool:
@@ -99,7 +105,7 @@ def _masked(rule: Rule, s: Signals, group: list[Origin]) -> Finding:
             "is -inf, so it is 0/0."
         )
     return rule.finding(
-        where_of(group),
+        where_of(group, _mask(first) if constant is not None else None),
         claim,
         "Mask with a finite torch.finfo(scores.dtype).min, and drop rows that see nothing.",
         severity=severity_of(s, group),

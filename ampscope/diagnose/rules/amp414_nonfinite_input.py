@@ -131,7 +131,7 @@ def _data(s: Signals, o: Origin, good: int) -> bool:
         return False
     if functional(op) in ("mul", "lerp", "_foreach_mul") and any(0.5 <= c < 1.0 for c in op.scalars):
         return False
-    if op.phase == "other":
+    if op.phase == "other" or (op.module is None and bool(s.params["in_model"].fillna(False).all())):
         return True
     floats = [shape for shape, dtype in zip(op.in_shapes, op.in_dtypes, strict=False) if "float" in dtype]
     held = {_sizes(shape) for shape in s.params["shape"].dropna().astype(str)}

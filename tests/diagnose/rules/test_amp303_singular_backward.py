@@ -2,26 +2,71 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch.nn.functional as F
+import pytest
+import torch
+from torch import nn
 
-from tests.diagnose.judging import classifier, judge, serious
-from tests.diagnose.loops import loop
-
-
-def train(fixed: bool) -> None:
-    m = classifier()
-    loop(
-        m,
-        lambda x, y, s: (
-            ((F.relu(m(x).float()) - F.relu(m(x).float())) ** 2 + (1e-6 if fixed else 0.0)).sqrt().mean()
-            + F.cross_entropy(m(x).float(), y)
-        ),
-    )
+from tests.diagnose.judging import half, judge, line_of, only, serious
 
 
-def test_the_fault_is_named(tmp_path: Path) -> None:
-    assert serious(judge(tmp_path, lambda: train(fixed=False)))[0] == "AMP303"
+def distances(eps: float, dtype: torch.dtype = torch.float16, duplicates: bool = True) -> None:
+    """The root of a squared distance that is exactly zero."""
+    model = nn.Linear(8, 16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**7, enabled=dtype == torch.float16)
+    for _ in range(5):
+        a, b = torch.randn(16, 8), torch.randn(16, 8)
+        if duplicates:
+            b[3] = a[3]
+        optimizer.zero_grad()
+        with half(dtype):
+            u, v = model(a), model(b)
+        distance = ((u.float() - v.float()).square().sum(1) + eps).sqrt()
+        scaler.scale(distance.mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
 
 
-def test_the_repaired_loop_is_clean(tmp_path: Path) -> None:
-    assert serious(judge(tmp_path, lambda: train(fixed=True))) == []
+def hidden_branch(safe: bool) -> None:
+    """torch.where hides log(0) in forward, not its gradient."""
+    model = nn.Linear(8, 16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**7)
+    for _ in range(5):
+        optimizer.zero_grad()
+        with half():
+            out = model(torch.randn(32, 8))
+        rate = out.float().abs() * (torch.rand(32, 16) > 0.3)
+        kept = torch.where(rate > 0, rate, 1.0) if safe else rate
+        loss = torch.where(rate > 0, torch.log(kept), 0.0).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def test_root_of_zero(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: distances(eps=0.0))
+    assert serious(found)[0] == "AMP303"
+    finding = only(found, "AMP303")
+    assert finding.where.line == line_of(distances, ".sqrt()")
+    assert "no matter of precision" in finding.claim
+
+
+def test_without_a_scaler_the_weights_go(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: distances(eps=0.0, dtype=torch.bfloat16))
+    assert serious(found)[0] == "AMP303"
+
+
+def test_the_branch_that_where_hides(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: hidden_branch(safe=False))
+    assert serious(found)[0] == "AMP303"
+    assert found.findings[0].where.line == line_of(hidden_branch, "torch.log(kept)")
+
+
+@pytest.mark.parametrize(("eps", "duplicates"), [(1e-6, True), (0.0, False)])
+def test_silent_with_an_eps_or_without_zeros(tmp_path: Path, eps: float, duplicates: bool) -> None:
+    assert serious(judge(tmp_path, lambda: distances(eps, duplicates=duplicates))) == []
+
+
+def test_silent_when_where_guards_the_argument(tmp_path: Path) -> None:
+    assert serious(judge(tmp_path, lambda: hidden_branch(safe=True))) == []

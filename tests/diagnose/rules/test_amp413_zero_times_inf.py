@@ -2,31 +2,47 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import nn
 
-from tests.diagnose.judging import classifier, judge, serious
-from tests.diagnose.loops import loop
-
-
-def train(fixed: bool) -> None:
-    m = classifier()
-
-    def loss_of(x: Tensor, y: Tensor, s: int) -> Tensor:
-        z = m(x)
-        big = z * 0 + 300.0
-        (big.float() if fixed else big).sum() * 1.0
-        big2 = (torch.full((64, 64), 300.0, dtype=torch.float32 if fixed else torch.float16) + z.mean()).sum()
-        loss: Tensor = F.cross_entropy(z.float(), y) + 0.0 * big2
-        return loss
-
-    loop(m, loss_of)
+from tests.diagnose.judging import half, judge, labelled, line_of, only, serious
 
 
-def test_the_fault_is_named(tmp_path: Path) -> None:
-    assert serious(judge(tmp_path, lambda: train(fixed=False)))[0] == "AMP413"
+def train(unused: int, as_float: bool = False, factor: float = 0.0) -> None:
+    """A head that takes no part in the loss is kept in the graph by a factor of zero."""
+    body, used, idle = nn.Linear(16, 32), nn.Linear(32, 4), nn.Linear(32, unused)
+    with torch.no_grad():
+        idle.bias.fill_(40.0)
+    parameters = [*body.parameters(), *used.parameters(), *idle.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=1e-4)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**7)
+    for _ in range(6):
+        x, y = labelled()
+        optimizer.zero_grad()
+        with half():
+            h = torch.relu(body(x))
+            rest = idle(h)
+            keep = (rest.float() if as_float else rest).sum()
+            loss = F.cross_entropy(used(h).float(), y) + factor * keep
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
 
 
-def test_the_repaired_loop_is_clean(tmp_path: Path) -> None:
-    assert serious(judge(tmp_path, lambda: train(fixed=True))) == []
+def test_a_term_that_is_switched_off(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: train(unused=256))
+    assert serious(found) == ["AMP413"]
+    finding = only(found, "AMP413")
+    assert finding.where.line == line_of(train, "factor * keep")
+    assert any("AMP403" in s for s in finding.symptoms)
+
+
+def test_a_term_that_counts_is_an_overflow(tmp_path: Path) -> None:
+    assert serious(judge(tmp_path, lambda: train(unused=256, factor=1e-3)))[0] == "AMP403"
+
+
+@pytest.mark.parametrize(("unused", "as_float"), [(8, False), (256, True)])
+def test_silent(tmp_path: Path, unused: int, as_float: bool) -> None:
+    assert serious(judge(tmp_path, lambda: train(unused, as_float))) == []

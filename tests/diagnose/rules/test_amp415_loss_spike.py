@@ -2,28 +2,43 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
-from tests.diagnose.judging import classifier, codes, judge, labelled
+from tests.diagnose.judging import codes, half, judge, only, serious
 
 
-def train(peak: float) -> None:
-    """float32, a learning rate that jumps for three steps in mid-training."""
-    model = classifier()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for step in range(60):
-        optimizer.param_groups[0]["lr"] = peak if 30 <= step < 33 else 0.05
-        x, y = labelled(256)
+def train(rate: float, steps: int = 60, noise: float = 0.0) -> None:
+    """Clusters that are learnt well; `rate` is the learning rate of three steps in the middle."""
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 5))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    centres = 2 * torch.randn(5, 8)
+    for step in range(steps):
+        y = torch.randint(0, 5, (64,))
+        x = centres[y] + torch.randn(64, 8)
+        optimizer.param_groups[0]["lr"] = rate if 36 <= step < 39 else 0.2
         optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
+        with half(torch.bfloat16):
+            out = model(x)
+        loss = F.cross_entropy(out.float(), y)
+        if noise and step % 7 == 0:
+            loss = loss * noise
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 5.0)
         optimizer.step()
 
 
-def test_a_jump_with_growing_logits_is_named(tmp_path: Path) -> None:
-    found = judge(tmp_path, lambda: train(peak=12.0), every=1)
-    assert "AMP415" in codes(found)
+def test_a_learning_rate_that_jumps(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: train(20.0), every=1)
+    assert serious(found) == ["AMP415"]
+    finding = only(found, "AMP415")
+    assert finding.where.steps is not None
+    assert 36 <= finding.where.steps[0] <= 39
+    assert "learning rate had risen" in finding.claim
 
 
-def test_a_steady_rate_is_clean(tmp_path: Path) -> None:
-    assert codes(judge(tmp_path, lambda: train(peak=0.05), every=1)) == []
+@pytest.mark.parametrize("noise", [0.0, 30.0])
+def test_silent_on_a_smooth_and_on_a_noisy_loss(tmp_path: Path, noise: float) -> None:
+    assert "AMP415" not in codes(judge(tmp_path, lambda: train(0.2, noise=noise), every=1))
