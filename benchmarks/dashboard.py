@@ -200,7 +200,8 @@ def in_browser(path: Path) -> None:
     runs = RunStore([path])
     runs.get(runs.names[0])
     server = Server(create_app(runs), "127.0.0.1")
-    threading.Thread(target=server.run, daemon=True).start()
+    serving = threading.Thread(target=server.run, daemon=True)
+    serving.start()
     warm = threading.Thread(target=runs.warm, daemon=True)
     warm.start()
     with sync_playwright() as playwright:
@@ -216,8 +217,10 @@ def in_browser(path: Path) -> None:
             print(f"first plot in the browser, {label}: {time.perf_counter() - start:.2f} s")
             page.close()
         browser.close()
+    runs.stop()
     warm.join()
     server.stop()
+    serving.join()
 
 
 def main() -> int:

@@ -43,7 +43,8 @@ def register(app: Dash, runs: RunStore) -> None:
     def build(
         view: dict[str, Any] | None, before: dict[str, Any] | None, counts: list[dict[str, str]]
     ) -> Any:
-        return skeleton(runs, view or {}, before or {}, [c["path"] for c in counts])
+        with runs.serving():
+            return skeleton(runs, view or {}, before or {}, [c["path"] for c in counts])
 
     @app.callback(  # type: ignore[untyped-decorator]
         Output({"type": "part", "name": MATCH}, "children"),
@@ -54,7 +55,8 @@ def register(app: Dash, runs: RunStore) -> None:
         if not rendered or "path" not in rendered:
             return dash.no_update
         view = View.parse(rendered["path"], rendered["search"])
-        content = fill_part(runs, view, id["name"])
+        with runs.serving():
+            content = fill_part(runs, view, id["name"])
         if id["name"] in ("/verdict", "findings/list"):
             dash.set_props({"type": "nav-count", "path": "/findings"}, {"children": count_of(runs, view)})
         return content

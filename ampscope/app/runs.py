@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,10 @@ from ampscope.errors import AmpscopeError
 if TYPE_CHECKING:
     from ampscope.diagnose.diagnosis import Diagnosis
     from ampscope.trace.reader import Trace
+
+
+POLITE_SECONDS = 0.15
+"""How long no request may have come before the next query is run ahead."""
 
 
 class OpenRun:
@@ -78,6 +84,7 @@ class RunStore:
         self._open: dict[str, OpenRun] = {}
         self._lock = threading.Lock()
         self._closing = False
+        self._serving = 0
 
     @property
     def names(self) -> list[str]:
@@ -112,12 +119,31 @@ class RunStore:
             work += [partial(tensors.heat, src, kind.role, kind.stage) for kind in kinds]
             work += [partial(tensors.limits, src), partial(tensors.floors, src)]
             for query in work:
-                if self._closing:
+                if not self._quiet():
                     return
                 query()
         except Exception as error:
             # The page that needs the same query shows the error; here it would only be noise.
             print(f"[ampscope] the dashboard could not prepare its pages: {error}", file=sys.stderr)
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Round the work for a request: `warm` waits meanwhile."""
+        with self._lock:
+            self._serving += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._serving -= 1
+
+    def _quiet(self) -> bool:
+        """Waits until no request has been served for a moment; False when the dashboard ends."""
+        still = 0
+        while still < 3 and not self._closing:
+            still = 0 if self._serving else still + 1
+            time.sleep(POLITE_SECONDS / 3)
+        return not self._closing
 
     def stop(self) -> None:
         """Ends `warm` after its current query."""

@@ -25,6 +25,9 @@ FIRST_PORT = 8265
 TRIES = 10
 THREADS = 6
 
+LONGEST_REQUEST = 60
+"""Seconds that a request may take to end after the server was told to."""
+
 INDEX = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -115,7 +118,8 @@ class Server:
         try:
             self._server.run()
         finally:
-            self._server.task_dispatcher.shutdown()
+            # A query that still runs when the interpreter ends would abort the process.
+            self._server.task_dispatcher.shutdown(timeout=LONGEST_REQUEST)
             self._close_all()
 
     def stop(self) -> None:

@@ -23,31 +23,54 @@ class Queryable(Protocol):
     def sql(self, query: str, params: Any = ...) -> pd.DataFrame: ...
 
 
+Key = tuple[str, tuple[Any, ...]]
+
+
 class Cache:
-    """Results by query text and parameters, one query at a time: a second page that asks the same waits for it."""
+    """Results by query text and parameters. A second page that asks the same waits for the first; others do not."""
 
     def __init__(self, trace: Queryable) -> None:
         self._trace = trace
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, tuple[Any, ...]], pd.DataFrame] = OrderedDict()
+        self._kept: OrderedDict[Key, pd.DataFrame] = OrderedDict()
+        self._running: dict[Key, threading.Lock] = {}
+        self._age = 0
 
     def frame(self, sql: str, params: tuple[Any, ...]) -> pd.DataFrame:
         """The result. Callers must not change it."""
+        key = (sql, params)
         with self._lock:
-            found = self._kept.get((sql, params))
+            found = self._find(key)
+            if found is not None:
+                return found
+            turn = self._running.setdefault(key, threading.Lock())
+        with turn:
+            with self._lock:
+                found, age = self._find(key), self._age
             if found is None:
                 found = self._trace.sql(sql, list(params))
-                if int(found.memory_usage().sum()) <= KEEP_BYTES:
-                    self._kept[sql, params] = found
-                if len(self._kept) > KEEP:
-                    self._kept.popitem(last=False)
-            else:
-                self._kept.move_to_end((sql, params))
+                self._keep(key, found, age)
             return found
 
     def clear(self) -> None:
+        """Forgets every result, also of queries that run now."""
         with self._lock:
             self._kept.clear()
+            self._age += 1
+
+    def _find(self, key: Key) -> pd.DataFrame | None:
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def _keep(self, key: Key, found: pd.DataFrame, age: int) -> None:
+        with self._lock:
+            self._running.pop(key, None)
+            if age == self._age and int(found.memory_usage().sum()) <= KEEP_BYTES:
+                self._kept[key] = found
+                while len(self._kept) > KEEP:
+                    self._kept.popitem(last=False)
 
 
 class Source:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pandas as pd
@@ -35,6 +37,57 @@ def test_a_result_is_asked_for_once() -> None:
     assert src.value("SELECT ?", 1) == src.value("SELECT ?", 1) == 1
     assert src.value("SELECT ?", 2) == 2
     assert len(trace.asked) == 2
+
+
+def test_the_same_question_at_once_is_asked_once_and_another_does_not_wait() -> None:
+    started, release = threading.Event(), threading.Event()
+
+    class Slow(Counting):
+        def sql(self, query: str, params: Any = None) -> pd.DataFrame:
+            answer = super().sql(query, params)
+            if query == "slow":
+                started.set()
+                assert release.wait(10)
+            return answer
+
+    trace = Slow()
+    src = Source(Cache(trace))
+    with ThreadPoolExecutor(3) as pool:
+        one = pool.submit(src.value, "slow")
+        assert started.wait(10)
+        two = pool.submit(src.value, "slow")
+        assert pool.submit(src.value, "fast").result(10) == 2
+        release.set()
+        assert one.result(10) == two.result(10) == 1
+    assert trace.asked == ["slow", "fast"]
+
+
+def test_what_was_asked_before_a_change_is_not_kept_after_it() -> None:
+    class Changing(Counting):
+        def sql(self, query: str, params: Any = None) -> pd.DataFrame:
+            answer = super().sql(query, params)
+            if len(self.asked) == 1:
+                cache.clear()
+            return answer
+
+    trace = Changing()
+    cache = Cache(trace)
+    src = Source(cache)
+    assert [src.value("x"), src.value("x"), src.value("x")] == [1, 2, 2]
+
+
+def test_a_failed_query_is_asked_again() -> None:
+    class Failing(Counting):
+        def sql(self, query: str, params: Any = None) -> pd.DataFrame:
+            answer = super().sql(query, params)
+            if len(self.asked) == 1:
+                raise ValueError("the disk is gone")
+            return answer
+
+    src = Source(Cache(Failing()))
+    with pytest.raises(ValueError, match="the disk is gone"):
+        src.value("x")
+    assert src.value("x") == 2
 
 
 def test_a_cleared_cache_asks_again() -> None:
