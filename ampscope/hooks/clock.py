@@ -40,7 +40,7 @@ class Segment:
     zeroed: bool = False
     """The gradients that this segment produced were cleared; the next backward makes that final."""
     reads: list[Any] = field(default_factory=list)
-    """Device reads (see session.DeviceReads) whose values belong into `rows`."""
+    """Device reads (see outbox.DeviceReads) whose values belong into `rows`."""
     step_row: Row | None = None
     """Its row of the `steps` table, once it has ended."""
     work_began: float = 0.0

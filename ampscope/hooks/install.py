@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import multiprocessing.process
 import os
-import sys
 from typing import Any
 
 from ampscope.hooks.api_calls import ApiCalls
@@ -79,7 +78,7 @@ def stop(session: Session) -> None:
     except Exception as error:
         if session.settings.strict:
             raise
-        print(f"[ampscope] could not finish the trace: {error}", file=sys.stderr)
+        session.say(f"the trace could not be finished ({type(error).__name__}: {error}).")
     if type(session.failed) is KeyboardInterrupt:
         _die_of_interrupt()
 

@@ -220,7 +220,7 @@ class Scaler(Collector):
             scale = row["scale"] if row["scale"] is not None else 1.0
             for listener in self._skip_listeners:
                 listener(optimizer, opt, scale)
-        self.session.hold = True
+        self.session.outbox.hold = True
         self.optimizers.finish(opt, "skipped" if skipped else "stepped")
 
     def _decide(self, scaler: Any, optimizer: Any, row: Any, call_row: Any, fused: bool) -> bool:

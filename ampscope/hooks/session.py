@@ -6,14 +6,11 @@ One session at a time; nothing is written before the process shows that it train
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -23,39 +20,16 @@ from ampscope.hooks.collector import Books, Collector, shortened
 from ampscope.hooks.deferred import DeferredScalars
 from ampscope.hooks.device_timing import DeviceTimeline
 from ampscope.hooks.exceptions import Exceptions
+from ampscope.hooks.here import Here
 from ampscope.hooks.names import ModelNames, Ordinals
+from ampscope.hooks.outbox import Outbox
 from ampscope.hooks.process_state import autocast_dtype, capturing
 from ampscope.hooks.quiet import quiet
+from ampscope.hooks.say import say
 from ampscope.hooks.settings import Settings
 from ampscope.hooks.sink import Sink
 from ampscope.hooks.source import Place, user_place
 from ampscope.hooks.step_row import step_columns
-
-
-class DeviceReads(Protocol):
-    """Tensor statistics on their way from the device; `deliver` fills them into rows already emitted."""
-
-    def ready(self) -> bool: ...
-
-    def deliver(self) -> None: ...
-
-
-@dataclass
-class _Ended:
-    """A segment whose rows wait for values that are still on their way from the device."""
-
-    rows: list[tuple[str, Row]]
-    reads: list[DeviceReads]
-
-
-class Here(threading.local):
-    """What one thread is in the middle of."""
-
-    def __init__(self) -> None:
-        self.modules: list[torch.nn.Module] = []
-        """Modules whose forward runs, outermost first."""
-        self.in_optimizer = 0
-        self.in_backward = 0
 
 
 class Session:
@@ -76,12 +50,11 @@ class Session:
             window=settings.steps,
         )
         self.sink = Sink(settings)
+        self.outbox = Outbox(self.deferred, self.sink.push)
         self.collectors: list[Collector] = []
         self.segment: Segment = self.clock.open_segment()
         self.here = Here()
         self.last_backward_end = 0.0
-        self.hold = False
-        """Keep the rows of ended segments: a GradScaler has yet to say what its scale becomes."""
         self.thread = threading.get_ident()
         self.saw_amp = False
         """A root forward, an autocast entry or a GradScaler was seen: worth a trace even without a backward."""
@@ -100,7 +73,6 @@ class Session:
         self._filing = threading.RLock()
         """Held while a segment ends: optimizers of several threads may step at once."""
         self._tell: dict[str, list[Any]] = {}
-        self._ended: deque[_Ended] = deque()
         self._seq = 0
 
     # -- life ----------------------------------------------------------------------------------------------
@@ -137,7 +109,7 @@ class Session:
             if self.sink.active or (self.failed is not None and self.saw_amp):
                 self.sink.activate()
                 self._file(self.segment, "cut_off" if self.segment.work_began else "ended", None)
-                self._flush_ended(wait=True)
+                self.outbox.flush(wait=True)
             self.sink.close()
 
     def abandon(self) -> None:
@@ -183,9 +155,7 @@ class Session:
 
     def say(self, text: str) -> None:
         """One line for the user, on stderr."""
-        if not self.settings.quiet:
-            with contextlib.suppress(Exception):
-                print(f"[ampscope] {text}", file=sys.stderr, flush=True)
+        say(self.settings, text)
 
     # -- rows ----------------------------------------------------------------------------------------------
 
@@ -254,9 +224,9 @@ class Session:
 
     def release(self) -> None:
         """A GradScaler updated: the rows that waited for it may go."""
-        self.hold = False
+        self.outbox.hold = False
         with self._filing:
-            self._flush_ended(wait=False)
+            self.outbox.flush(wait=False)
 
     def device_seen(self, device: str) -> None:
         """A root module runs on this device type: time it by events where there are some."""
@@ -271,10 +241,24 @@ class Session:
     def trains(self) -> None:
         """The process ran a backward or an optimizer step: from now on it writes."""
         if not self.sink.active:
-            self.sink.activate()
+            try:
+                self.sink.activate()
+            except Exception as error:
+                self._give_up(error)
+                return
             self.thread = threading.get_ident()
             if self._on_activate is not None:
                 self._on_activate(self)
+
+    def _give_up(self, error: Exception) -> None:
+        """The trace cannot be opened: record nothing, at no further cost."""
+        if self.settings.strict:
+            raise error
+        for collector in self.collectors:
+            collector.dead = True
+        self.sink.close()
+        why = shortened(f"{type(error).__name__}: {error}")
+        self.say(f"no trace can be written to {self.settings.run_dir} ({why}); training goes on unrecorded.")
 
     def end_segment(self, outcome: str, optimizer: str | None) -> None:
         """File the segment under its step and open the next one."""
@@ -282,7 +266,7 @@ class Session:
             segment = self.segment
             self._file(segment, outcome, optimizer)
             self.alarmed = self.alarmed or segment.nonfinite_forward
-            self._flush_ended(wait=False)
+            self.outbox.flush(wait=False)
             self.last_backward_end = 0.0
             self.segment = self.clock.open_segment()
             self._open(self.segment)
@@ -316,23 +300,7 @@ class Session:
         }
         for _, row in segment.rows:
             row.update(stamp)
-        self._ended.append(_Ended(segment.rows, segment.reads))
-        self.deferred.ship()
-
-    def _flush_ended(self, wait: bool) -> None:
-        if not self.deferred.poll(wait):
-            if len(self._ended) < 64:
-                return
-            self.deferred.poll(wait=True)
-        while self._ended:
-            if self.hold and not wait and len(self._ended) < 2:
-                return
-            first = self._ended[0]
-            if not wait and len(self._ended) < 64 and not all(r.ready() for r in first.reads):
-                return
-            for reads in first.reads:
-                reads.deliver()
-            self.sink.push(self._ended.popleft().rows)
+        self.outbox.add(segment)
 
     # -- the view that the census has ------------------------------------------------------------------------
 
@@ -343,19 +311,8 @@ class Session:
 
     def phase(self) -> str:
         """forward, recompute, backward, optimizer or other, for what runs now on this thread."""
-        here = self.here
-        if here.in_optimizer and not here.in_backward and not here.modules:
-            return "optimizer"
-        if torch._C._current_graph_task_id() != -1:
-            return "recompute" if here.modules else "backward"
-        if here.modules:
-            return "forward"
-        if here.in_backward:
-            return "backward"
         segment = self.segment
-        if (segment.work_began and not segment.micro) or autocast_dtype()[1] is not None:
-            return "forward"
-        return "other"
+        return self.here.phase(bool(segment.work_began) and not segment.micro)
 
     def micro(self) -> int:
         return self.segment.micro

@@ -5,12 +5,12 @@ so that data-loader workers, launchers and helper processes leave no files.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections import defaultdict, deque
 
 from ampscope.hooks.clock import Row
 from ampscope.hooks.environment import process_info
+from ampscope.hooks.say import say
 from ampscope.hooks.settings import Settings
 from ampscope.hooks.source import user_files
 from ampscope.hooks.sources import source_hashes
@@ -38,7 +38,6 @@ class Sink:
         """Claim a process number and open the writer. Idempotent."""
         if self.active or self._closed:
             return
-        self.active = True
         self.proc = claim_process(self.settings.run_dir, self.rank, process_info(self.rank))
         self._writer = TraceWriter(
             self.settings.run_dir,
@@ -48,6 +47,7 @@ class Sink:
             on_error=self._report,
             at_exit=False,
         )
+        self.active = True
         early = list(self._early)
         self._early.clear()
         self.push(early)
@@ -78,5 +78,4 @@ class Sink:
             finish_process(self.settings.run_dir, self.rank, self.proc, self._writer.parts, sources)
 
     def _report(self, message: str, error: BaseException) -> None:
-        if not self.settings.quiet:
-            print(f"[ampscope] {message} ({error}); training goes on.", file=sys.stderr, flush=True)
+        say(self.settings, f"{message} ({error}); training goes on.")

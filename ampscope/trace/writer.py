@@ -234,6 +234,8 @@ class TraceWriter:
     def _run_then(self, done: _thread.LockType) -> None:
         try:
             self._run()
+        except BaseException as e:
+            self._report("thread", "The thread of the trace writer ended early", e)
         finally:
             done.release()
 

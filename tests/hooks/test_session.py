@@ -4,9 +4,12 @@ import math
 import threading
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
+from ampscope.hooks import install
+from ampscope.hooks.settings import Settings
 from tests.support.recording import amp_training, batch, mlp, record, rows
 
 
@@ -94,8 +97,6 @@ def test_a_failing_collector_is_switched_off_and_training_goes_on(tmp_path: Path
     done: list[bool] = []
 
     def train() -> None:
-        from ampscope.hooks import install
-
         session = install.current()
         assert session is not None
         session._tell["segment_end"].insert(0, session.collectors[2].guarded(lambda segment: 1 / 0))
@@ -133,3 +134,34 @@ def test_optimizers_of_several_threads_step_for_themselves(tmp_path: Path) -> No
         trace, "SELECT opt, count(*) AS n, count(DISTINCT segment) AS segments FROM steps GROUP BY opt"
     )
     assert {(r["opt"], r["n"], r["segments"]) for r in steps} == {(f"AdamW#{i}", 4, 4) for i in range(3)}
+
+
+def test_where_no_trace_can_be_opened_there_is_one_line_and_no_further_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    session = install.start(Settings(str(tmp_path / "file" / "run")))
+    try:
+        amp_training(2)
+        assert all(collector.dead for collector in session.collectors)
+    finally:
+        install.stop(session)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(
+        f"[ampscope] no trace can be written to {tmp_path / 'file' / 'run'} (NotADirectory"
+    )
+    assert said.err.count("\n") == 1
+
+
+def test_hooks_that_cannot_be_taken_away_are_told_of_and_dead(tmp_path: Path) -> None:
+    def train() -> None:
+        session = install.current()
+        assert session is not None
+        blame = next(c for c in session.collectors if c.name == "blame")
+        blame.remove = lambda: 1 / 0  # type: ignore[assignment, method-assign]
+        amp_training(2)
+
+    trace = record(tmp_path, train, strict=False)
+    errors = rows(trace, "SELECT subject, message FROM events WHERE event = 'collector_error'")
+    assert errors == [{"subject": "blame", "message": "ZeroDivisionError: division by zero"}]
