@@ -157,25 +157,29 @@ class Overrides(Collector):
         if id(module) in self._fp32:
             return
         self._fp32.add(id(module))
-        stored_half = next((p.dtype for p in module.parameters() if p.dtype in _HALF), None)
-        if stored_half is not None:
+        stored = next((t.dtype for t in (*module.parameters(), *module.buffers()) if t.dtype in _HALF), None)
+        if stored is not None:
             module.float()
         original = module.forward
         known = next((p.device.type for p in module.parameters()), None)
 
-        def back(out: Any) -> Any:
-            return out if stored_half is None else _cast(out, stored_half, (torch.float32,))
+        def back(out: Any, half: torch.dtype | None) -> Any:
+            return out if half is None else _cast(out, half, (torch.float32,))
 
         @functools.wraps(original)
         def forward(*args: Any, **kwargs: Any) -> Any:
-            with self._context(known or _device_of(args) or "cpu", enabled=False):
+            kind = known or _device_of(args) or "cpu"
+            # What follows in a model that is stored in half takes no float32; autocast would cast it.
+            half = stored or (None if _autocast_is_on(kind) else _half_of(args))
+            with self._context(kind, enabled=False):
                 out = original(*_cast(args, torch.float32), **_cast(kwargs, torch.float32))
-            return back(out)
+            return back(out, half)
 
         module.forward = forward
         if running:
             self._casting = module
-            self._for_this_call(module, self._context(known or "cpu", enabled=False), back)
+            context = self._context(known or "cpu", enabled=False)
+            self._for_this_call(module, context, lambda out: back(out, stored))
 
     def _for_this_call(
         self, module: torch.nn.Module, context: torch.autocast, back: Callable[[Any], Any]
@@ -231,6 +235,10 @@ def _set_eps(optimizer: torch.optim.Optimizer, eps: float) -> None:
 
 def _device_of(args: Any) -> str | None:
     return next((a.device.type for a in args if isinstance(a, torch.Tensor)), None)
+
+
+def _half_of(args: Any) -> torch.dtype | None:
+    return next((a.dtype for a in args if isinstance(a, torch.Tensor) and a.dtype in _HALF), None)
 
 
 def _cast(value: Any, dtype: torch.dtype, of: tuple[torch.dtype, ...] = _HALF) -> Any:

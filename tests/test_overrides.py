@@ -87,6 +87,29 @@ def test_a_root_module_that_is_stored_in_half(tmp_path: Path) -> None:
     assert rows(trace, leaves) == [{"dtype": "float32"}]
 
 
+def test_a_module_without_parameters_in_a_model_that_is_stored_in_half(tmp_path: Path) -> None:
+    seen: list[torch.dtype] = []
+
+    class Scale(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(x.dtype)
+            return x * 3.0
+
+    class Table(Scale):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.ones(16))
+
+    def train() -> None:
+        model = nn.Sequential(nn.Linear(8, 16), Scale(), Table(), nn.Linear(16, 3)).to(torch.bfloat16)
+        for _ in range(2):
+            x, y = batch()
+            nn.functional.cross_entropy(model(x.to(torch.bfloat16)).float(), y).backward()
+
+    record(tmp_path, train, overrides={"module.fp32": ["1", "2"]})
+    assert seen == [torch.float32] * 4
+
+
 def test_no_hook_stays_on_a_root_module(tmp_path: Path) -> None:
     model = mlp()
 
