@@ -9,7 +9,7 @@ from ampscope.diagnose.signals import TraceView, plain
 _QUERY = """
 WITH asked AS (SELECT * FROM steps WHERE outcome IN ('stepped', 'skipped')),
      late AS (SELECT * FROM asked WHERE step >= (SELECT max(step) + 1 FROM asked) / 2)
-SELECT (SELECT count(DISTINCT step) FROM asked) AS steps,
+SELECT (SELECT coalesce(max(step) + 1, 0) FROM asked) AS steps,
        (SELECT count(*) FROM asked WHERE outcome = 'skipped') AS skipped,
        (SELECT avg(CAST(outcome = 'skipped' AS INTEGER)) FROM late) AS late_skipped,
        (SELECT count(*) FROM asked WHERE loss IS NOT NULL AND NOT isfinite(loss)) AS bad_losses,
@@ -26,7 +26,7 @@ ILL_SKIPS = 0.5
 
 @dataclass(frozen=True)
 class Health:
-    """`steps` were asked for, `skipped` of them skipped; `late_…` is about the second half. `last_loss` is the
+    """`steps` were taken, `skipped` of them skipped by the scaler; `late_…` is about the second half. `last_loss` is the
     median of the last eight finite losses, `step_s` the median seconds of a step in which little was read;
     `bad_weights` counts weights and buffers that held NaN or inf."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import libcst as cst
 
@@ -22,7 +22,7 @@ from ampscope.patch.casts import (
     strict_inputs,
 )
 from ampscope.patch.editor import editor
-from ampscope.patch.names import binds, last_name
+from ampscope.patch.names import binds, is_reference, last_name
 from ampscope.patch.project import Case
 from ampscope.patch.refused import Refused
 from ampscope.patch.tree import Statement, Tree
@@ -35,9 +35,11 @@ def compute_in_float32(case: Case) -> None:
     if op in MATRIX:
         matmul_in_float32(case)
         return
-    check_stored_half(case, op)
     tree = case.tree
     statement = tree.plain_statement(case.line)
+    if _stored_half(case) and op not in REDUCING:
+        _there_and_back(case, tree, calls_of(tree, statement, op))
+        return
     for one in (statement, *_others_that_overflow(case, tree, statement)):
         operands = _operands(tree, one, op)
         if case.finding.code == "AMP408":
@@ -80,10 +82,35 @@ def _others_that_overflow(case: Case, tree: Tree, statement: Statement) -> list[
     return list(found)
 
 
+def _stored_half(case: Case) -> bool:
+    return case.project.facts.autocast_dtype is None
+
+
 def check_stored_half(case: Case, op: str) -> None:
     """In a model stored in half a float32 result meets half weights further on."""
-    if case.project.facts.autocast_dtype is None and op not in REDUCING:
+    if _stored_half(case) and op not in REDUCING:
         raise Refused("the model is stored in half, and the layers after it would not take a float32 tensor")
+
+
+def _there_and_back(case: Case, tree: Tree, calls: Sequence[cst.Call]) -> None:
+    """In a model stored in half: `f(x.float()).to(x.dtype)`."""
+    for call in calls:
+        node = operand(tree, call)
+        if node is None or not is_reference(node):
+            continue
+        dtype = cst.Arg(cst.Attribute(node, cst.Name("dtype")))
+        case.edits(tree).rewrite(node, as_float)
+        case.edits(tree).rewrite(call, _converted(dtype))
+    if not case.edits(tree):
+        raise Refused("the model is stored in half, and the layers after it would not take a float32 tensor")
+
+
+def _converted(dtype: cst.Arg) -> Callable[[cst.CSTNode], cst.CSTNode]:
+    def make(call: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(call, cst.BaseExpression)
+        return cst.Call(cst.Attribute(call, cst.Name("to")), [dtype])
+
+    return make
 
 
 def _operands(tree: Tree, statement: Statement, op: str) -> list[cst.BaseExpression]:
@@ -123,9 +150,16 @@ def matmul_in_float32(case: Case) -> None:
     """`with torch.autocast(device, enabled=False):` round the statement, its operands in float32."""
     tree = case.tree
     statement = tree.plain_statement(case.line)
-    if case.project.facts.autocast_dtype is None:
-        raise Refused("the model is stored in half: a float32 region needs its weights in float32 as well")
     op = plain_op(case.finding.where.op)
+    if _stored_half(case):
+        if op in MATRIX or case.finding.code != "AMP418":
+            raise Refused(
+                "the model is stored in half: a float32 region needs its weights in float32 as well"
+            )
+        expressions = tree.expressions(statement)
+        library = [n for n in expressions if isinstance(n, cst.Call) and n.args and _of_torch(tree, n)]
+        _there_and_back(case, tree, library if len(library) == 1 else ())
+        return
     operands = _matrix_operands(tree, statement, op) or _module_inputs(case, tree, statement)
     for node in operands:
         if not is_float(node):
@@ -157,9 +191,7 @@ def _module_inputs(case: Case, tree: Tree, statement: Statement) -> Sequence[cst
     calls = [
         n
         for n in tree.expressions(statement)
-        if isinstance(n, cst.Call)
-        and n.args
-        and not any(x.startswith("torch.") for x in tree.names_of(n.func))
+        if isinstance(n, cst.Call) and n.args and not _of_torch(tree, n)
     ]
     named = [c for c in calls if module and _callee(c) == module]
     chosen = named or ([] if module and not _is_root(case) else calls)
@@ -168,6 +200,10 @@ def _module_inputs(case: Case, tree: Tree, statement: Statement) -> Sequence[cst
     return [
         a.value for a in chosen[0].args if a.keyword is None and not a.star and _tensor_like(tree, a.value)
     ]
+
+
+def _of_torch(tree: Tree, call: cst.Call) -> bool:
+    return any(name.startswith("torch.") for name in tree.names_of(call.func))
 
 
 def _callee(call: cst.Call) -> str:

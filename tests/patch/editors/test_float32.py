@@ -96,6 +96,11 @@ def test_refusals(code: str, op: str, source: str, said: str) -> None:
 def test_a_model_stored_in_half_takes_float32_only_at_its_end() -> None:
     half = Facts(autocast_dtype=None)
     assert patched("AMP403", "i = p.sum()  #! other\n", op="aten::sum", facts=half) == "i = p.float().sum()\n"
+    back = patched("AMP404", "import torch\ns = torch.exp(v)  #! other\n", op="aten::exp", facts=half)
+    assert back == "import torch\ns = torch.exp(v.float()).to(v.dtype)\n"
+    source = "import torch\ny = x @ torch.linalg.inv(c)  #! other\n"
+    back = patched("AMP418", source, facts=half)
+    assert back == "import torch\ny = x @ torch.linalg.inv(c.float()).to(c.dtype)\n"
     assert "stored in half" in refusal("AMP402", "h = h + x  #! other\n", op="aten::add", facts=half)
     assert "stored in half" in refusal("AMP401", "h = q @ k  #! other\n", op="aten::mm", facts=half)
 
