@@ -58,17 +58,16 @@ class Held:
     role: str
     stage: str
     tensors: int
-    rows: int
 
 
 def held(src: Source) -> list[Held]:
     """What the trace holds, in the order of `ROLES` and `STAGES`."""
     rows = src.frame(
-        """SELECT role, coalesce(stage, '') AS stage, count(DISTINCT name) AS tensors, count(*) AS n
-           FROM {tensors} GROUP BY ALL"""
+        """SELECT role, stage, count(*) AS tensors
+           FROM (SELECT DISTINCT role, coalesce(stage, '') AS stage, name FROM {tensors}) GROUP BY ALL"""
     )
-    columns = (rows[c].tolist() for c in ("role", "stage", "tensors", "n"))
-    found = [Held(role, stage, int(n), int(total)) for role, stage, n, total in zip(*columns, strict=True)]
+    columns = (rows[c].tolist() for c in ("role", "stage", "tensors"))
+    found = [Held(role, stage, int(n)) for role, stage, n in zip(*columns, strict=True)]
 
     def place(h: Held) -> tuple[int, int]:
         return (
@@ -97,7 +96,7 @@ def heat(src: Source, role: str, stage: str) -> pd.DataFrame:
         f"""
         SELECT name, step // {width} AS bucket, min(step) AS first, max(step) AS last, any_value(dtype) AS dtype,
                sum(numel) AS numel, sum(zeros) AS zeros, sum(nan) AS nan, sum(posinf) + sum(neginf) AS inf,
-               sum({below(-25)}) AS flushed, sum({below(-14)} - {below(-25)}) AS subnormal,
+               sum({below(-25)}) AS flushed, sum({below(-14)}) - sum({below(-25)}) AS subnormal,
                sum(ge_65520) AS overflow, max(amax) AS amax, min(amin_nonzero) AS amin, sum(sumsq) AS sumsq
         FROM {{tensors}} WHERE role = ? AND coalesce(stage, '') = ?
         GROUP BY name, bucket""",
@@ -106,9 +105,10 @@ def heat(src: Source, role: str, stage: str) -> pd.DataFrame:
     )
 
 
-def below(exponent: int, shift: str = "0") -> str:
-    """SQL: finite nonzero elements with |x| < 2^(exponent + shift), from one row's histogram."""
-    return f"coalesce(list_sum(hist[1:greatest(0, {exponent} + {shift} - hist_lo)]), 0)"
+def below(exponent: int) -> str:
+    """SQL: finite nonzero elements with |x| < 2^exponent, from one row's histogram."""
+    count = f"coalesce(list_sum(hist[1:{exponent} - hist_lo]), 0)"
+    return f"CASE WHEN hist_lo < {exponent} THEN {count} ELSE 0 END"
 
 
 @dataclass(frozen=True)
