@@ -29,12 +29,13 @@ Kingma and Ba, Adam, ICLR 2015, section 2.1
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
 from ampscope.diagnose.finding import Abstain, Evidence, Where
 from ampscope.diagnose.frames import items
+from ampscope.diagnose.moments import gradient_norms
 from ampscope.diagnose.rule import SYMPTOM, Found, Rule, rule
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.text import listed, sci
@@ -80,7 +81,7 @@ def _judge(rule: Rule, s: Signals, rows: pd.DataFrame, adam: set[str]) -> Found:
             falsifier=falsifier,
         )
         return
-    frozen = list(_relative(rows))
+    frozen = list(_relative(rows, gradient_norms(s, set(names))))
     first = frozen[: policy.early_samples]
     if not first:
         return
@@ -92,10 +93,11 @@ def _judge(rule: Rule, s: Signals, rows: pd.DataFrame, adam: set[str]) -> Found:
     yield rule.finding(
         where,
         f"From the first sampled step on, an update is {sci(update)} of the size of the float32 weights "
-        f"({listed(names)}), {sci(gradient)} times the learning rate: they hardly move.",
+        f"({listed(names)}), and their gradient {sci(gradient)} of it: they hardly move.",
         advice,
         evidence=(
             Evidence("size of an update relative to the weights", update),
+            Evidence("size of the gradient relative to the weights", gradient),
             s.measure("updates that leave the bits", f"SELECT sum(unchanged) / sum(grad_nonzero) {chosen}"),
             s.measure("largest update", f"SELECT max(update_amax) {chosen}"),
             s.measure("learning rate", f"SELECT max(lr) {chosen}"),
@@ -104,12 +106,16 @@ def _judge(rule: Rule, s: Signals, rows: pd.DataFrame, adam: set[str]) -> Found:
     )
 
 
-def _relative(rows: pd.DataFrame) -> Iterator[tuple[float, float]]:
-    """Per segment in order: norm of the update of all parameters over that of the weights, and that per lr."""
-    for _, g in rows.groupby("segment", sort=True):
-        update, weight = ((g[c].astype(float) ** 2).sum() ** 0.5 for c in ("update_norm", "weight_norm"))
+def _relative(rows: pd.DataFrame, norms: Mapping[int, float]) -> Iterator[tuple[float, float]]:
+    """Per segment in order: norm of the update of all parameters over that of the weights, and that of the gradient
+    (of the update per lr where the gradient was not sampled: a learning rate can be as small as it wants to be)."""
+    for segment, g in rows.groupby("segment", sort=True):
+        update, weight = (
+            float((g[c].astype(float) ** 2).sum() ** 0.5) for c in ("update_norm", "weight_norm")
+        )
         if weight > 0.0:
-            yield float(update / weight), float(update / weight / g["lr"].astype(float).max())
+            gradient = norms.get(int(str(segment)), update / float(g["lr"].astype(float).max()))
+            yield update / weight, gradient / weight
 
 
 def _adam_steps(rows: pd.DataFrame, most: float) -> Iterator[float]:

@@ -41,7 +41,7 @@ def train(path: Path, make: Make, factor: float, steps: int = 8, rate: float = 1
 def test_tiny_gradients_freeze_the_weights(tmp_path: Path) -> None:
     found = train(tmp_path, sgd, 1e-7)
     assert serious(found) == ["AMP506"]
-    assert "learning rate" in only(found, "AMP506").claim
+    assert "they hardly move" in only(found, "AMP506").claim
 
 
 def test_where_eps_decides_it_is_a_symptom(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_silent_at_ordinary_gradients(tmp_path: Path, make: Make) -> None:
 
 
 def test_a_small_learning_rate_is_what_it_says(tmp_path: Path) -> None:
-    assert serious(train(tmp_path, sgd, 1.0, rate=1e-6)) == []
+    assert serious(train(tmp_path, sgd, 1.0, rate=1e-11)) == []
 
 
 def test_convergence_is_not_frozen(tmp_path: Path) -> None:
