@@ -137,8 +137,18 @@ def bad_segments(s: Signals, troubles: Mapping[Key, Trouble]) -> Iterator[Segmen
             yield flow
 
 
+_flows: WeakKeyDictionary[Signals, dict[Key, SegmentOps | None]] = WeakKeyDictionary()
+
+
 def load_segment(s: Signals, key: Key) -> SegmentOps | None:
     """The recorded ops of one segment; None when none were recorded."""
+    known = _flows.setdefault(s, {})
+    if key not in known:
+        known[key] = _load(s, key)
+    return known[key]
+
+
+def _load(s: Signals, key: Key) -> SegmentOps | None:
     rank, proc, segment = key
     chosen = f"rank = {rank} AND coalesce(proc, 0) = {proc} AND segment = {segment}"
     levels = s.frame(f"SELECT level FROM steps WHERE {chosen}")["level"]

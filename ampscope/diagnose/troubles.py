@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -34,8 +35,18 @@ class Trouble:
     poisoned: bool = False
 
 
+_cache: WeakKeyDictionary[Signals, Mapping[Key, Trouble]] = WeakKeyDictionary()
+
+
 def troubles_of(s: Signals) -> Mapping[Key, Trouble]:
     """The segments in trouble, in order."""
+    known = _cache.get(s)
+    if known is None:
+        known = _cache[s] = _troubles(s)
+    return known
+
+
+def _troubles(s: Signals) -> Mapping[Key, Trouble]:
     search = _searching(s)
     poisoned = _poisoned(s)
     found: dict[Key, Trouble] = {}
@@ -59,21 +70,13 @@ def troubles_of(s: Signals) -> Mapping[Key, Trouble]:
 
 
 def _poisoned(s: Signals) -> frozenset[Key]:
-    """The step of each process after which weights were first seen to be non-finite: by its own sample, or as the
-    last one before a segment that began with such weights."""
-    found: set[Key] = set()
-    updates = s.updates[s.updates["nonfinite_after"].fillna(0).gt(0)]
-    weights = s.nonfinite[s.nonfinite["role"].eq("weight")]
-    for key, steps in s.steps.groupby(["rank", s.steps["proc"].fillna(0)], sort=True):
-        rank, proc = (int(float(str(k))) for k in tuple(key))
-        segments = [int(x) for x in steps["segment"][steps["outcome"].eq("stepped")]]
-        sampled = updates["segment"][updates["rank"].eq(rank) & updates["proc"].fillna(0).eq(proc)]
-        seen = weights["segment"][weights["rank"].eq(rank) & weights["proc"].fillna(0).eq(proc)]
-        first = min([*(int(x) for x in sampled), *(int(x) - 1 for x in seen)], default=None)
-        if first is not None:
-            before = [g for g in segments if g <= first]
-            found.update((rank, proc, g) for g in before[-1:])
-    return frozenset(found)
+    """The step of each process after which a sample of the weights was first not finite."""
+    rows = s.updates[s.updates["nonfinite_after"].fillna(0).gt(0)]
+    rows = rows.sort_values("segment").drop_duplicates(["rank", "proc"])
+    return frozenset(
+        (int(rank), _int(proc), int(segment))
+        for rank, proc, segment in zip(rows["rank"], rows["proc"], rows["segment"], strict=True)
+    )
 
 
 def _searching(s: Signals) -> frozenset[Key]:

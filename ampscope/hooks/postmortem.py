@@ -43,7 +43,7 @@ HANDING_ON = frozenset(
 SECONDS = 2.0
 """Own time that recomputing results which autograd did not keep may cost."""
 
-_PASCAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_PASCAL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=\d)(?=[A-Z][a-z])")
 _NAMES = {
     "softmax": "_softmax", "log_softmax": "_log_softmax", "to_copy": "_to_copy", "unsafe_view": "_unsafe_view",
     "nll_loss": "nll_loss_forward", "nll_loss2d": "nll_loss2d_forward", "embedding_bag": "_embedding_bag",
@@ -55,7 +55,7 @@ _NAMES = {
 def op_name(node: Any) -> str:
     """`aten::log` for LogBackward0; of a custom Function its class name."""
     name = node.name().removesuffix("Backward").rstrip("0123456789").removesuffix("Backward")
-    snake = _PASCAL.sub("_", name).lower().replace("2_d", "2d")
+    snake = _PASCAL.sub("_", name).lower()
     return f"aten::{_NAMES.get(snake, snake)}" if node.name()[-1].isdigit() else node.name()
 
 

@@ -17,7 +17,9 @@ from ampscope.diagnose.transitions import MATMUL
 from ampscope.trace.reader import open_trace
 from tests.diagnose.handmade import Row, op, step, write
 
-BAD: dict[str, Any] = {"dtype": "float16", "out_nonfinite": 2, "in_nonfinite": 0, "out_nan": 0}
+BAD: dict[str, Any] = {
+    "dtype": "float16", "out_nonfinite": 2, "in_nonfinite": 0, "out_nan": 0, "reached": "loss",
+}  # fmt: skip
 
 
 def test_harmful_forward_overflow_of_half_that_float32_survives(tmp_path: Path) -> None:
