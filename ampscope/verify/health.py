@@ -26,9 +26,11 @@ ILL_SKIPS = 0.5
 
 @dataclass(frozen=True)
 class Health:
-    """`steps` were taken, `skipped` of them skipped by the scaler; `late_…` is about the second half. `last_loss` is
-    the median of the last eight finite losses, `step_s` the median seconds of a step in which little was read;
-    `bad_weights` counts weights and buffers that held NaN or inf."""
+    """`steps` were taken, `skipped` of them skipped by the scaler; `late_…` is about the second half.
+
+    `last_loss` is the median of the last eight finite losses, `step_s` the median seconds of a step in which
+    little was read; `bad_weights` counts weights and buffers that held NaN or inf.
+    """
 
     steps: int
     skipped: int
