@@ -65,10 +65,17 @@ class CensusControl(Collector):
             self._arm("--watch")
 
     def remove(self) -> None:
-        if self._running is not None:
-            self._running.stop()
-            self._running = None
+        self._stop()
         super().remove()
+
+    def switch_off(self) -> None:
+        super().switch_off()
+        self._stop()
+
+    def _stop(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop()
 
     # -- arming ---------------------------------------------------------------------------------------------------
 
@@ -170,7 +177,7 @@ class CensusControl(Collector):
             self._profile_is_off = True
             self.session.tell_failure("op profile", text, trace)
         else:
-            self.dead = True
+            self.switch_off()
             self.session.tell_failure(self.name, text, trace)
 
     def _after_watch(self, segment: Segment) -> None:

@@ -35,6 +35,8 @@ class Collector:
     """
 
     name = "collector"
+    vital = False
+    """Nothing can be filed without it: when it fails, the recording ends."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -50,6 +52,10 @@ class Collector:
     def remove(self) -> None:
         """Take the hooks away again."""
         self.patches.remove()
+
+    def switch_off(self) -> None:
+        """End for good. What would go on without a hook of this collector, such as a mode, ends here as well."""
+        self.dead = True
 
     def segment_start(self, segment: Segment) -> None:
         """A segment begins; `segment.level` says how much is wanted of it."""

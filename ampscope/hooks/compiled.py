@@ -36,6 +36,10 @@ class Compiled(Collector):
         self._compile_again()
         super().remove()
 
+    def switch_off(self) -> None:
+        super().switch_off()
+        self._compile_again()
+
     def segment_start(self, segment: Segment) -> None:
         if segment.level != "census":
             return

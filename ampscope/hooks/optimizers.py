@@ -33,6 +33,7 @@ class Optimizers(Collector):
     """`before_step` and `after_step` listeners get the optimizer and its name, around every outermost step."""
 
     name = "optimizers"
+    vital = True
 
     def __init__(self, session: Any, parameters: Parameters) -> None:
         super().__init__(session)

@@ -34,8 +34,8 @@ class Outbox:
         self._ended: deque[Segment] = deque()
 
     def add(self, segment: Segment) -> None:
-        self._ended.append(segment)
         self._deferred.ship()
+        self._ended.append(segment)
 
     def flush(self, wait: bool) -> None:
         if not self._deferred.poll(wait):

@@ -106,11 +106,13 @@ class Session:
             except Exception as error:
                 self.fail(collector, error)
         with self._filing:
-            if self.sink.active or (self.failed is not None and self.saw_amp):
-                self.sink.activate()
-                self._file(self.segment, "cut_off" if self.segment.work_began else "ended", None)
-                self.outbox.flush(wait=True)
-            self.sink.close()
+            try:
+                if self.sink.active or (self.failed is not None and self.saw_amp):
+                    self.sink.activate()
+                    self._file(self.segment, "cut_off" if self.segment.work_began else "ended", None)
+                    self.outbox.flush(wait=True)
+            finally:
+                self.sink.close()
 
     def abandon(self) -> None:
         """Remove the hooks and write nothing: this process is a fork of the one that records."""
@@ -131,10 +133,24 @@ class Session:
             raise error
         if collector.dead:
             return
-        collector.dead = True
-        self.tell_failure(collector.name, error, traceback.format_exc(limit=12))
+        self._switch_off(self.collectors if collector.vital else [collector])
+        if collector.vital:
+            with contextlib.suppress(Exception):
+                self.sink.activate()  # so that the trace says why it ends here
+        self.tell_failure(
+            collector.name,
+            error,
+            traceback.format_exc(limit=12),
+            ", and so is the recording" * collector.vital,
+        )
 
-    def tell_failure(self, name: str, error: object, trace: str) -> None:
+    def _switch_off(self, collectors: list[Collector]) -> None:
+        for collector in collectors:
+            collector.dead = True
+            with contextlib.suppress(Exception):
+                collector.switch_off()
+
+    def tell_failure(self, name: str, error: object, trace: str, more: str = "") -> None:
         """One event and one line: `name` is off because of `error`."""
         text = type(error).__name__
         # What is broken may be what the event is made with: nothing of ours may stand between it and training.
@@ -147,11 +163,13 @@ class Session:
                 "subject": name,
                 "message": text,
                 "traceback": trace,
+                "segment": self.segment.index,
                 "micro": self.segment.micro,
                 "phase": "other",
             }
-            self.segment.rows.append(("events", row))
-        self.say(f"the {name} collector failed and is off ({text}); training goes on.")
+            # At once: the segment may never be filed.
+            self.sink.push([("events", row)])
+        self.say(f"the {name} collector failed and is off{more} ({text}); training goes on.")
 
     def say(self, text: str) -> None:
         """One line for the user, on stderr."""
@@ -254,8 +272,7 @@ class Session:
         """The trace cannot be opened: record nothing, at no further cost."""
         if self.settings.strict:
             raise error
-        for collector in self.collectors:
-            collector.dead = True
+        self._switch_off(self.collectors)
         self.sink.close()
         why = shortened(f"{type(error).__name__}: {error}")
         self.say(f"no trace can be written to {self.settings.run_dir} ({why}); training goes on unrecorded.")
@@ -264,11 +281,14 @@ class Session:
         """File the segment under its step and open the next one."""
         with self._filing:
             segment = self.segment
-            self._file(segment, outcome, optimizer)
-            self.alarmed = self.alarmed or segment.nonfinite_forward
-            self.outbox.flush(wait=False)
-            self.last_backward_end = 0.0
-            self.segment = self.clock.open_segment()
+            try:
+                self._file(segment, outcome, optimizer)
+                self.alarmed = self.alarmed or segment.nonfinite_forward
+                self.outbox.flush(wait=False)
+            finally:
+                # Whatever went wrong, its rows are not filed twice.
+                self.last_backward_end = 0.0
+                self.segment = self.clock.open_segment()
             self._open(self.segment)
 
     def _open(self, segment: Segment) -> None:

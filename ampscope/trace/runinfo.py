@@ -121,7 +121,12 @@ def claim_process(run_dir: str | Path, rank: int, info: ProcessInfo) -> int:
         except FileExistsError:
             proc += 1
             continue
-        write_process(run_dir, replace(info, rank=rank, proc=proc))
+        try:
+            write_process(run_dir, replace(info, rank=rank, proc=proc))
+        except BaseException:
+            # An empty record would read as a damaged one.
+            _process_file(folder.parent, rank, proc).unlink(missing_ok=True)
+            raise
         return proc
 
 

@@ -192,3 +192,20 @@ def entries() -> Iterator[Seen]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
+
+
+def classes() -> list[str]:
+    """Names of all classes of collectors, dispatch modes and profiles."""
+    from ampscope.hooks.collector import Collector
+    from ampscope.hooks.dispatch import OpMode
+    from ampscope.hooks.profiler import OpProfile
+
+    for _ in _modules():
+        pass
+    found: set[type[Any]] = {OpMode, OpProfile}
+    todo: list[type[Any]] = [Collector, OpMode]
+    while todo:
+        below = [cls for cls in todo.pop().__subclasses__() if cls.__module__.startswith("ampscope.")]
+        found.update(below)
+        todo += below
+    return sorted(cls.__name__ for cls in found)

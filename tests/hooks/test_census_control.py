@@ -3,9 +3,11 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
+from ampscope.hooks import install
 from ampscope.hooks.dispatch import OpMode
 from tests.support.opview import mode_stack
 from tests.support.recording import amp_training, batch, mlp, record, rows
@@ -103,3 +105,22 @@ def test_a_mode_that_ends_within_backward_is_gone_after_it(tmp_path: Path) -> No
 
     trace = record(tmp_path, train, budget=1000.0)
     assert len(rows(trace, "SELECT step FROM steps WHERE outcome = 'stepped'")) == 12
+
+
+@pytest.mark.parametrize("whose", ["census", "optimizers"])
+def test_a_collector_that_fails_leaves_no_mode_behind(whose: str, tmp_path: Path) -> None:
+    def train() -> None:
+        session = install.current()
+        assert session is not None
+        collector = next(c for c in session.collectors if c.name == whose)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
+        assert any(isinstance(mode, OpMode) for mode in mode_stack())
+        session.fail(collector, ValueError("no more"))
+        assert not any(isinstance(mode, OpMode) for mode in mode_stack())
+        amp_training(3)
+        assert not any(isinstance(mode, OpMode) for mode in mode_stack())
+
+    trace = record(tmp_path, train, strict=False)
+    assert [r["subject"] for r in rows(trace, "SELECT subject FROM events WHERE level = 'error'")] == [whose]
+    assert trace.rows("steps") == (3 if whose == "census" else 1)
