@@ -30,35 +30,35 @@ class Blame(Collector):
     def __init__(self, session: Any) -> None:
         super().__init__(session)
         self._skips = 0
-        self._bad_before: set[int] = set()
+        self._unfit: set[int] = set()
+        self._stale: set[int] = set()
         self._input_looks = 0
         self._state_looks = 0
         self.on_inputs = self.guarded(self._on_inputs)
         self.on_skip = self.guarded(self._on_skip)
 
-    def work_begins(self) -> None:
-        """After a skip: gradients that are still non-finite when the next segment starts working are stale."""
-        if not self._bad_before:
+    def backward_begins(self) -> None:
+        """After a skip: gradients that are still non-finite when the next backward adds to them are stale."""
+        if not self._unfit:
             return
-        still: set[int] = set()
+        unfit, self._unfit = self._unfit, set()
         for param in self.session.parameters.all():
-            if id(param) in self._bad_before and param.grad is not None:
+            if id(param) in unfit and param.grad is not None:
                 total, finite = count(param.grad)
                 if total and finite < total:
-                    still.add(id(param))
-        self._bad_before = still
+                    self._stale.add(id(param))
 
     def _on_skip(self, optimizer: torch.optim.Optimizer, name: str, scale: float) -> None:
         self._skips += 1
         if self._skips > MAX_SKIPS:
             return
         order = self.session.segment.fed
-        stale_before, self._bad_before = self._bad_before, set()
         params = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         params.sort(key=lambda p: order.get(id(p), len(order)))
         for param in params:
-            if self._emit(param, order.get(id(param)), scale, id(param) in stale_before):
-                self._bad_before.add(id(param))
+            if self._emit(param, order.get(id(param)), scale, id(param) in self._stale):
+                self._unfit.add(id(param))
+            self._stale.discard(id(param))
 
     def _emit(self, param: torch.Tensor, order: int | None, scale: float, stale: bool) -> bool:
         assert param.grad is not None

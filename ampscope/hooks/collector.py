@@ -66,6 +66,9 @@ class Collector:
     def work_begins(self) -> None:
         """The first forward or backward of the segment."""
 
+    def backward_begins(self) -> None:
+        """An outermost backward starts; nothing has been added to the gradients yet."""
+
     def segment_end(self, segment: Segment) -> None:
         """A segment ends; its rows are stamped and sent when all collectors have returned."""
 

@@ -91,7 +91,7 @@ class Session:
                 for collector in collectors
                 if getattr(type(collector), moment) is not getattr(Collector, moment)
             ]
-            for moment in ("segment_start", "segment_end", "work_begins", "new_root")
+            for moment in ("segment_start", "segment_end", "work_begins", "backward_begins", "new_root")
         }
         self._open(self.segment)
 
@@ -226,6 +226,8 @@ class Session:
         if self.segment.zeroed and self.segment.micro:
             self.end_segment("abandoned", None)
         self.work_begins()
+        for tell in self._tell["backward_begins"]:
+            tell()
 
     def backward_scale(self, scales: tuple[float, ...]) -> tuple[bool | None, float | None]:
         """(scaled, scale) of a gradient that flows now."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -25,6 +26,33 @@ def test_a_stale_gradient_is_told_from_a_fresh_one(tmp_path: Path) -> None:
         trace, "SELECT step, stale FROM nonfinite WHERE role='grad' AND name='0.weight' ORDER BY step"
     )
     assert stale == [{"step": 0, "stale": False}, {"step": 1, "stale": True}]
+
+
+@pytest.mark.parametrize("order", ["forward first", "accumulation"])
+def test_a_gradient_is_stale_when_backward_adds_to_it(order: str, tmp_path: Path) -> None:
+    """Clearing between the forward and the backward is in time; clearing after the second skip is not."""
+
+    def train() -> None:
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for bad in (True, True, order == "forward first", False):
+            x, y = batch()
+            loss = nn.functional.cross_entropy(model(x), y)
+            if order == "forward first":
+                optimizer.zero_grad()
+            scaler.scale(loss * float("inf") if bad else loss).backward()
+            if order == "accumulation":
+                x, y = batch()
+                scaler.scale(nn.functional.cross_entropy(model(x), y)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            if order == "accumulation" and not bad:
+                optimizer.zero_grad()
+
+    found = rows(record(tmp_path, train), "SELECT step, stale FROM nonfinite WHERE name='0.weight' ORDER BY 1")
+    stale = [r["stale"] for r in found]
+    assert stale == ([False, False, False] if order == "forward first" else [False, True, True])
 
 
 def test_only_the_parameters_that_were_hit_are_named(tmp_path: Path) -> None:
