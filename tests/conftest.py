@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,12 @@ from tests.support.corpus_table import pytest_terminal_summary
 from tests.support.forkserver import ForkServer
 
 __all__ = ["fork_server", "pytest_terminal_summary"]
+
+
+def pytest_configure() -> None:
+    """A shell that starts a job in the background has it ignore Ctrl-C, and so would every script that a test runs."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

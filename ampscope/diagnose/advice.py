@@ -13,15 +13,18 @@ CUDA_FLOAT32 = (
 
 
 def or_bf16(signals: Signals, otherwise: str) -> str:
-    """`otherwise`, and bf16 as the other way out where the device computes in it."""
-    if signals.bf16_native:
-        return f"{otherwise}, or switch autocast to bfloat16, whose range is that of float32"
-    return otherwise
+    """`otherwise`, and bf16 as the other way out of fp16 where the device computes in it."""
+    if not signals.bf16_native:
+        return otherwise
+    how = "switch autocast to" if "float16" in signals.half_autocast else "use"
+    return f"{otherwise}, or {how} bfloat16, whose range is that of float32"
 
 
 def bf16_change(signals: Signals) -> dict[str, str]:
-    """The override that switches to bf16, or none where bf16 would be emulated."""
-    return {"autocast.dtype": "bfloat16", "scaler.enabled": "false"} if signals.bf16_native else {}
+    """The override that switches to bf16; none where bf16 would be emulated, or where autocast has no part in it."""
+    if not (signals.bf16_native and "float16" in signals.half_autocast):
+        return {}
+    return {"autocast.dtype": "bfloat16", "scaler.enabled": "false"}
 
 
 def module_change(signals: Signals, module: str | None) -> Change:

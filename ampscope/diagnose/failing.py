@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from ampscope.diagnose.advice import module_change
 from ampscope.diagnose.families import RUINED, SKIPPING
 from ampscope.diagnose.finding import Abstain, Change, Evidence, Severity, Where
-from ampscope.diagnose.opflow import Op
+from ampscope.diagnose.opflow import Op, SegmentOps
 from ampscope.diagnose.origins import Origin, origins_of
 from ampscope.diagnose.overflow import FP16_LARGEST
 from ampscope.diagnose.signals import Signals, quoted
@@ -29,6 +29,10 @@ OVERFLOWS = ("AMP302", "AMP303", "AMP401", "AMP402", "AMP403", "AMP404")
 
 BROKEN = (*FOLLOWS, *OVERFLOWS)
 """What follows from a deeper cause: the arithmetic that met it is not to blame."""
+
+
+MOST_ANCESTORS = 200
+"""Ops before an op among which a cast of autocast is looked for."""
 
 
 def no_ops(s: Signals) -> Abstain | None:
@@ -126,6 +130,16 @@ def op_evidence(s: Signals, op: Op) -> list[Evidence | None]:
     ]
 
 
-def change_for(s: Signals, op: Op, diff: str = "") -> Change:
-    """Float32 for the module of the op where it is known, else bf16 where that is native; and a diff to read."""
+def change_for(s: Signals, flow: SegmentOps, op: Op, diff: str = "") -> Change:
+    """Float32 for the module of the op where it is known, else bf16 where that is native and autocast has a part in
+    what the op got; and a diff to read."""
+    if op.module is None and not by_autocast(flow, op):
+        return Change(diff=diff)
     return Change(set=module_change(s, op.module).set, diff=diff)
+
+
+def by_autocast(flow: SegmentOps, op: Op) -> bool:
+    """Whether autocast cast anything on the way to this op. Of a graph that nobody watched, casts are not known."""
+    if flow.graph or op.backward:
+        return True
+    return any(a.cast == "autocast" for a in (op, *(a for _, a in flow.ancestors(op, MOST_ANCESTORS))))

@@ -241,6 +241,14 @@ class Signals:
         return bool(self.info.processes) and all(p.bf16_native for p in self.info.processes)
 
     @cached_property
+    def half_autocast(self) -> frozenset[str]:
+        """The half dtypes that enabled autocast contexts of the script chose. Empty: no autocast override can change
+        what runs in half."""
+        entered = {c.dtype for c in self.calls if c.call == "autocast.enter" and c.enabled is not False}
+        entered.update(self.steps["autocast_dtype"].dropna().astype(str))
+        return frozenset(dtype for dtype in HALF if dtype in entered)
+
+    @cached_property
     def scaler_used(self) -> bool:
         """An enabled GradScaler took part."""
         return self.rows["scaler"] > 0 or any(

@@ -28,6 +28,7 @@ from __future__ import annotations
 from ampscope.diagnose.advice import bf16_change, or_bf16
 from ampscope.diagnose.families import RUINED
 from ampscope.diagnose.finding import Change, Where
+from ampscope.diagnose.origins import origins_of
 from ampscope.diagnose.rule import SYMPTOM, Found, Rule, rule
 from ampscope.diagnose.scales import ScalePath
 from ampscope.diagnose.signals import Signals
@@ -50,12 +51,15 @@ def loss_scale_collapse(rule: Rule, s: Signals) -> Found:
         if fall is None:
             continue
         top, low, step = fall
+        origins = [o for o in origins_of(s) if o.trouble.key[:2] == (path.rank, path.proc)]
+        unknown = "" if origins else ", and nothing recorded says which op overflows"
+        advice = "Repair what overflows" if origins else "Record again with `ampscope run --watch` to catch the op"
         where = f"rank = {path.rank} AND proc = {path.proc} AND scaler = '{path.scaler}'"
         yield rule.finding(
             Where(steps=(step, path.updates[-1].step)),
             f"The loss scale fell from {pow2(top)} to {pow2(low)} in {count(len(path.skips), 'skipped step')} of "
-            f"{len(path.updates)}, and nothing recorded says which op overflows.",
-            or_bf16(s, "Record again with `ampscope run --watch` to catch the op") + ".",
+            f"{len(path.updates)}{unknown}.",
+            or_bf16(s, advice) + ".",
             evidence=(
                 s.measure(
                     "lowest scale", f"SELECT min(coalesce(scale_after, scale)) FROM scaler WHERE {where}"

@@ -37,6 +37,7 @@ from ampscope.diagnose.failing import (
     severity_of,
     where_of,
 )
+from ampscope.diagnose.finding import Change
 from ampscope.diagnose.origins import Kind
 from ampscope.diagnose.rule import MECHANISM, Found, Rule, rule
 from ampscope.diagnose.signals import Signals
@@ -67,5 +68,5 @@ def singular_backward(rule: Rule, s: Signals) -> Found:
             severity=severity_of(s, group),
             evidence=op_evidence(s, op),
             falsifier="The input of that op is nowhere zero in the failing batch.",
-            change=change_for(s, op) if group[0].precision else change_for(s, op).__class__(),
+            change=change_for(s, group[0].flow, op) if group[0].precision else Change(),
         )

@@ -25,9 +25,10 @@ Recomputed in float32 from the same inputs, no element exceeds 65504.
 
 from __future__ import annotations
 
-from ampscope.diagnose.advice import or_bf16
+from ampscope.diagnose.advice import bf16_change, or_bf16
 from ampscope.diagnose.failing import (
     SPOILED,
+    by_autocast,
     change_for,
     groups,
     no_ops,
@@ -38,6 +39,8 @@ from ampscope.diagnose.failing import (
     spoken,
     where_of,
 )
+from ampscope.diagnose.finding import Change
+from ampscope.diagnose.opflow import Op, SegmentOps
 from ampscope.diagnose.origins import Kind
 from ampscope.diagnose.rule import MECHANISM, Found, Rule, rule
 from ampscope.diagnose.signals import Signals
@@ -60,5 +63,11 @@ def half_elementwise_overflow(rule: Rule, s: Signals) -> Found:
             severity=severity_of(s, group),
             evidence=op_evidence(s, op),
             falsifier="Recomputed in float32 from the same inputs, no element exceeds 65504.",
-            change=change_for(s, op),
+            change=_change(s, group[0].flow, op),
         )
+
+
+def _change(s: Signals, flow: SegmentOps, op: Op) -> Change:
+    """bf16 before float32 for the module: what exceeds 65504 is read by others, which would cast it to fp16 again."""
+    bf16 = bf16_change(s) if by_autocast(flow, op) else {}
+    return Change(set=bf16) if bf16 else change_for(s, flow, op)

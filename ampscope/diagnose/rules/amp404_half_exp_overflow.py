@@ -63,5 +63,5 @@ def half_exp_overflow(rule: Rule, s: Signals) -> Found:
             severity=severity_of(s, group),
             evidence=op_evidence(s, op),
             falsifier="In float32 the same exponential stays below 65504, or is inf as well.",
-            change=change_for(s, op, f"- x.{name}()\n+ x.float().clamp(max=10.0).{name}()"),
+            change=change_for(s, group[0].flow, op, f"- x.{name}()\n+ x.float().clamp(max=10.0).{name}()"),
         )

@@ -80,7 +80,7 @@ def silent_zero_output(rule: Rule, s: Signals) -> Found:
             severity="critical" if share >= s.policy.silent_share else "warning",
             evidence=op_evidence(s, source),
             falsifier="The statistic is finite in half for the same inputs.",
-            change=change_for(s, inverse),
+            change=change_for(s, flow, inverse),
         )
 
 

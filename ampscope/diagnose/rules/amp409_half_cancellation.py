@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from ampscope.diagnose.failing import (
     BROKEN,
-    change_for,
     groups,
     no_ops,
     op_evidence,
@@ -36,6 +35,7 @@ from ampscope.diagnose.failing import (
     spoken,
     where_of,
 )
+from ampscope.diagnose.finding import Change
 from ampscope.diagnose.origins import Kind
 from ampscope.diagnose.rule import ROOT, Found, Rule, rule
 from ampscope.diagnose.signals import Signals
@@ -74,5 +74,12 @@ def half_cancellation(rule: Rule, s: Signals) -> Found:
                 else None,
             ),
             falsifier="Computed in float32 from the same inputs, the difference is as small or negative.",
-            change=change_for(s, first.op),
+            change=_change(s, first.op.module),
         )
+
+
+def _change(s: Signals, module: str | None) -> Change:
+    """Float32 for the module, or else for all: bf16 has fewer bits still."""
+    if module:
+        return Change(set={"module.fp32": module})
+    return Change(set={"autocast.enabled": "false"} if s.half_autocast else {})

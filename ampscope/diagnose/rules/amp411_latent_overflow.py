@@ -10,11 +10,11 @@ loss scale has no part in the forward pass and gives no warning.
 
 ## Fix
 ```diff
-+ with torch.autocast(device, enabled=False):
-+     y = module(x.float())
-- y = module(x)
+- y = self.mix(x)
++ y = self.mix(self.norm(x))
 ```
-Run that module in float32, normalise or scale its input, or use bfloat16 where the device computes in it.
+Normalise or scale what enters it, keep it and all that reads it in float32, or use bfloat16 where the device computes
+in it. Float32 for the module alone moves the overflow to the next one, which takes its input in half.
 
 ## What would refute it
 The largest value stops growing before the predicted step.
@@ -30,8 +30,8 @@ import math
 import numpy as np
 import pandas as pd
 
-from ampscope.diagnose.advice import module_change, or_bf16
-from ampscope.diagnose.finding import Abstain, Finding, Where
+from ampscope.diagnose.advice import bf16_change, or_bf16
+from ampscope.diagnose.finding import Abstain, Change, Finding, Where
 from ampscope.diagnose.overflow import FP16_LARGEST
 from ampscope.diagnose.rule import MECHANISM, Found, Rule, rule
 from ampscope.diagnose.signals import Signals, quoted
@@ -77,12 +77,12 @@ def _judge(rule: Rule, s: Signals, rows: pd.DataFrame) -> tuple[float, Finding] 
         Where(module=str(module), tensor=name, steps=(int(steps[0]), int(steps[-1]))),
         f"The fp16 output of {module} grew from {sci(sizes[0])} to {sci(sizes[-1])}, {left:.1f} binades below 65504; "
         f"at its present pace it overflows near step {int(due)}.",
-        or_bf16(s, f"Before that, run {module} in float32 or keep its input smaller") + ".",
+        or_bf16(s, f"Before that, normalise or scale down what enters {module}") + ".",
         evidence=(
             s.measure("largest output at the last sample", f"SELECT arg_max(amax, step) {chosen}"),
             s.measure("largest output at the first sample", f"SELECT arg_min(amax, step) {chosen}"),
         ),
         falsifier=f"The largest output stops growing before step {int(due)}.",
-        change=module_change(s, str(module)),
+        change=Change(set=bf16_change(s)),
     )
     return left / slope, finding

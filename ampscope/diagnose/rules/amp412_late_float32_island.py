@@ -67,7 +67,7 @@ def late_float32_island(rule: Rule, s: Signals) -> Found:
             severity=severity_of(s, group),
             evidence=op_evidence(s, op),
             falsifier="What enters the float32 region is finite.",
-            change=change_for(s, op),
+            change=change_for(s, group[0].flow, op),
         )
 
 

@@ -71,7 +71,7 @@ def zero_times_inf(rule: Rule, s: Signals) -> Found:
             severity=severity_of(s, group),
             evidence=op_evidence(s, op),
             falsifier="The factor is nowhere zero where the other one is inf.",
-            change=change_for(s, op),
+            change=change_for(s, group[0].flow, op),
         )
 
 

@@ -124,4 +124,6 @@ def _advice(s: Signals, dtype: str) -> str:
 
 def _change(s: Signals, end: Ending, dtype: str) -> dict[str, str]:
     module = _module(s, end)
-    return {"module.fp32": module} if module else {"autocast.enabled": "false"}
+    if module:
+        return {"module.fp32": module}
+    return {"autocast.enabled": "false"} if s.half_autocast else {}
