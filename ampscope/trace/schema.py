@@ -165,7 +165,7 @@ shadow_flushed int64 [elements] recomputed nonzero where the observed output is 
 shadow_sqnr_db float64 [dB] 10 log10(sum y^2 / sum (y - y_half)^2), y recomputed
 absorbed int64 [elements] of a half add, sub, lerp, addcmul, addcdiv or mul: kept their value though the increment is not 0
 error dict exception class that the call raised; null when it returned
-reached dict watch: how far the non-finite result of this op went: loss or gradient; null: nowhere, or not a transition
+reached dict watch: how far the non-finite result of this op went: loss, gradient or weight; null: nowhere, or not a transition
 """), *PLACE),
     ("step", "segment", "seq"),
 )
