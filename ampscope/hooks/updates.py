@@ -5,7 +5,9 @@ The subset is drawn without the user's random generators, so that sampling leave
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from ampscope.hooks.clock import Row, Segment
 from ampscope.hooks.collector import Collector
 from ampscope.hooks.modules import short_dtype
 from ampscope.hooks.quiet import quiet, readable
+from ampscope.hooks.rounding import Rounding
 from ampscope.numerics.updates import compare_update, subset_indices
 
 SUBSET = 65_536
@@ -29,15 +32,23 @@ class _Snapshot:
     before: torch.Tensor
     gradient: torch.Tensor | None
     lr: float | None
+    adam: bool
 
 
 class UpdateReads:
-    """Before, after and gradient of one parameter, copied to the host; compared when they have arrived."""
+    """Before, after and gradient of one parameter, copied to the host; compared when they have arrived. `survives`
+    tells of half weights whether small updates do."""
 
     def __init__(
-        self, row: Row, before: torch.Tensor, after: torch.Tensor, gradient: torch.Tensor | None
+        self,
+        row: Row,
+        before: torch.Tensor,
+        after: torch.Tensor,
+        gradient: torch.Tensor | None,
+        survives: Callable[[torch.Tensor, torch.Tensor], bool | None] | None,
     ) -> None:
         self._row = row
+        self._survives = survives
         self._event: Any = None
         if before.device.type == "cuda":
             before, after = _to_pinned(before), _to_pinned(after)
@@ -55,6 +66,8 @@ class UpdateReads:
         before, after, gradient = self._tensors
         with quiet():
             stats = compare_update(before, after, gradient, self._row.get("lr"))
+            if self._survives is not None:
+                self._row["survives"] = self._survives(before, after)
         self._row.update(asdict(stats))
         self._row["ratio_hist"] = list(stats.ratio_hist)
 
@@ -68,6 +81,8 @@ class Updates(Collector):
         super().__init__(session)
         self._sampled = False
         self._taken: list[_Snapshot] = []
+        self._rounding = Rounding()
+        self._steps: dict[str, int] = {}
         self._indices: dict[tuple[int, torch.device], torch.Tensor | None] = {}
         self.before_step = self.guarded(self._before_step)
         self.after_step = self.guarded(self._after_step)
@@ -77,6 +92,7 @@ class Updates(Collector):
         self._taken.clear()
 
     def _before_step(self, optimizer: torch.optim.Optimizer, name: str) -> None:
+        self._steps[name] = self._steps.get(name, 0) + 1
         if not self._sampled:
             return
         with quiet():
@@ -96,6 +112,7 @@ class Updates(Collector):
                             _take(source, indices),
                             _take(gradient, indices) if dense and gradient is not None else None,
                             float(lr) if isinstance(lr, (int, float)) else None,
+                            "exp_avg_sq" in optimizer.state.get(param, ()),
                         )
                     )
 
@@ -118,7 +135,18 @@ class Updates(Collector):
                 of_numel=snapshot.param.numel(),
                 lr=snapshot.lr,
             )
-            self.session.segment.reads.append(UpdateReads(row, snapshot.before, after, snapshot.gradient))
+            survives = None
+            if after.dtype in (torch.float16, torch.bfloat16):
+                adam_lr = snapshot.lr if snapshot.adam else None
+                survives = partial(self._survives, id(snapshot.param), self._steps[name], adam_lr)
+            self.session.segment.reads.append(
+                UpdateReads(row, snapshot.before, after, snapshot.gradient, survives)
+            )
+
+    def _survives(
+        self, key: int, step: int, adam_lr: float | None, before: torch.Tensor, after: torch.Tensor
+    ) -> bool | None:
+        return self._rounding.survives(key, before, after, step, adam_lr)
 
     def _subset(self, tensor: torch.Tensor) -> torch.Tensor | None:
         numel = tensor.numel()

@@ -10,7 +10,7 @@ from ampscope.trace.table import Column, Table, columns
 
 __all__ = ["HIST_MIN", "SCHEMA_VERSION", "TABLES", "Column", "Table"]
 
-SCHEMA_VERSION = (1, 0)
+SCHEMA_VERSION = (1, 1)
 """(major, minor). A reader reads any minor of its own major and refuses a newer major."""
 
 HIST_MIN = -127
@@ -114,6 +114,8 @@ of_numel int64 [elements] elements of the whole parameter
 grad_nonzero int64 [elements] compared elements whose gradient was finite and not zero
 unchanged int64 [elements] of those: stored bits equal before and after. In a float16/bfloat16 parameter these
     updates were absorbed (observed)
+survives bool float16/bfloat16 parameters: updates that nearest rounding loses were seen to arrive, in this step or over
+    the steps since the first compared one (stochastic rounding, compensated sums); null when it cannot be told
 absorbed_fp16 int64 [elements] nonzero updates with round16(w+dw) == round16(w): what a float16 weight would
     lose (predicted; for float32 parameters)
 absorbed_bf16 int64 [elements] the same for bfloat16

@@ -50,7 +50,9 @@ def test_a_gradient_is_stale_when_backward_adds_to_it(order: str, tmp_path: Path
             if order == "accumulation" and not bad:
                 optimizer.zero_grad()
 
-    found = rows(record(tmp_path, train), "SELECT step, stale FROM nonfinite WHERE name='0.weight' ORDER BY 1")
+    found = rows(
+        record(tmp_path, train), "SELECT step, stale FROM nonfinite WHERE name='0.weight' ORDER BY 1"
+    )
     stale = [r["stale"] for r in found]
     assert stale == ([False, False, False] if order == "forward first" else [False, True, True])
 

@@ -53,7 +53,9 @@ def loss_scale_collapse(rule: Rule, s: Signals) -> Found:
         top, low, step = fall
         origins = [o for o in origins_of(s) if o.trouble.key[:2] == (path.rank, path.proc)]
         unknown = "" if origins else ", and nothing recorded says which op overflows"
-        advice = "Repair what overflows" if origins else "Record again with `ampscope run --watch` to catch the op"
+        advice = (
+            "Repair what overflows" if origins else "Record again with `ampscope run --watch` to catch the op"
+        )
         where = f"rank = {path.rank} AND proc = {path.proc} AND scaler = '{path.scaler}'"
         yield rule.finding(
             Where(steps=(step, path.updates[-1].step)),

@@ -50,9 +50,15 @@ def absorbed_updates(rule: Rule, s: Signals) -> Found:
         yield Abstain("the updates of the half-precision parameters were not compared")
         return
     for dtype, group in rows.groupby("dtype", sort=True):
-        if compensated(s, str(dtype)):
+        if compensated(s, str(dtype)) or _survive(group):
             continue
         yield from _judge(rule, s, str(dtype), group)
+
+
+def _survive(rows: pd.DataFrame) -> bool:
+    """Whether small updates were seen to arrive, by the last that is known of each parameter."""
+    known = rows[rows["survives"].notna()].groupby("name")["survives"].last().astype(bool)
+    return bool(len(known)) and float(known.mean()) >= 0.5
 
 
 def _judge(rule: Rule, s: Signals, dtype: str, rows: pd.DataFrame) -> Found:
