@@ -10,7 +10,6 @@ from ampscope.diagnose.signals import Signals
 from ampscope.trace.reader import open_trace
 from tests.diagnose.handmade import call, key, write
 
-
 FP16 = {"calls": [call(0, "autocast.enter", dtype="float16", enabled=True)]}
 
 
