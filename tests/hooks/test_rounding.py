@@ -46,7 +46,7 @@ def course(kind: str, steps: int) -> list[torch.Tensor]:
 )
 def test_what_becomes_of_small_updates(kind: str, first: bool, last: bool, adam_lr: float | None) -> None:
     seen, judge = course(kind, 60), Rounding()
-    found = [judge.survives(1, *seen[k - 1 : k + 1], k, adam_lr) for k in (1, 20, 60)]
+    found = [judge.survives(1, seen[k - 1], seen[k], k, adam_lr) for k in (1, 20, 60)]
     assert (found[0], found[-1]) == (first, last)
 
 
@@ -70,6 +70,6 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounding, "MOST_BYTES", 100_000)
     seen, judge = course("compensated", 60), Rounding()
     for key in (1, 2):
-        judge.survives(key, *seen[:2], 1, None)
-    assert judge.survives(1, *seen[-2:], 60, None) is True
-    assert judge.survives(2, *seen[-2:], 60, None) is False
+        judge.survives(key, seen[0], seen[1], 1, None)
+    assert judge.survives(1, seen[-2], seen[-1], 60, None) is True
+    assert judge.survives(2, seen[-2], seen[-1], 60, None) is False
