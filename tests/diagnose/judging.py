@@ -27,7 +27,11 @@ def schema() -> Any:
 
 
 def judge(path: Path, train: Callable[[], object], *, raises: bool = False, **settings: Any) -> Diagnosis:
-    """The diagnosis of `train()`. With `raises` it has to end with an exception, which the trace keeps."""
+    """The diagnosis of `train()`. With `raises` it has to end with an exception, which the trace keeps.
+
+    The budget is wide: how many steps are sampled must not depend on how busy the machine is.
+    """
+    settings.setdefault("budget", 1000.0)
 
     def seeded() -> None:
         torch.manual_seed(0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,40 +16,14 @@ from playwright.sync_api import (
     Page,
     Request,
     expect,
-    sync_playwright,
 )
 
 from ampscope.app.runs import RunStore
 from ampscope.app.server import Server, create_app
 from tests.app.tracekit import RunKit
 
-ARGUMENTS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-quic",
-)  # fmt: skip
-
 SECONDS = 20.0
 """How long a page may take on a busy machine; nothing is timed here."""
-
-
-def chromium() -> str | None:
-    """The system's Chromium."""
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    return next((path for name in names if (path := shutil.which(name))), None)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    path = chromium()
-    if path is None:
-        if os.environ.get("CI"):
-            pytest.fail("CI needs Chromium: install the package `chromium`.")
-        pytest.skip("no Chromium on this machine")
-    expect.set_options(timeout=1000 * SECONDS)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
-        yield browser
-        browser.close()
 
 
 @dataclass
@@ -130,6 +102,7 @@ class Profiles:
 
 @pytest.fixture(scope="session")
 def profiles(browser: Browser) -> Iterator[Profiles]:
+    expect.set_options(timeout=1000 * SECONDS)
     found = Profiles(browser)
     yield found
     found.close()

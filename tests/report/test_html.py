@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from ampscope.report.model import Report, Timeline
 from ampscope.report.redacted import redacted
 from tests.report.handmade import SECRET, redactor
 from tests.report.hostile import hostile
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 VOID = {"meta", "br", "hr", "line", "rect", "path", "circle"}
 TAGS = {"html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "h3", "h4", "p", "dl", "div", "dt", "dd",
@@ -137,23 +141,21 @@ def test_no_report_is_larger_than_the_limit(report: Report) -> None:
 
 
 @pytest.mark.browser
-def test_a_browser_asks_for_nothing_and_complains_of_nothing(report: Report, tmp_path: Path) -> None:
-    from playwright.sync_api import sync_playwright
-
+def test_a_browser_asks_for_nothing_and_complains_of_nothing(
+    report: Report, tmp_path: Path, browser: Browser
+) -> None:
     path = tmp_path / "report.html"
     path.write_text(html.render(report), encoding="utf-8")
     told: list[str] = []
     grounds = set()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium")
-        for scheme, width in (("light", 1100), ("dark", 1100), ("light", 390)):
-            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
-            page.on("console", lambda message: told.append(message.text))
-            page.on("request", lambda request: told.append(request.url))
-            page.goto(path.as_uri())
-            grounds.add((scheme, page.evaluate("getComputedStyle(document.body).backgroundColor")))
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-        browser.close()
+    for scheme, width in (("light", 1100), ("dark", 1100), ("light", 390)):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+        page.on("console", lambda message: told.append(message.text))
+        page.on("request", lambda request: told.append(request.url))
+        page.goto(path.as_uri())
+        grounds.add((scheme, page.evaluate("getComputedStyle(document.body).backgroundColor")))
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.close()
     assert set(told) == {path.as_uri()}
     assert len(grounds) == 2
 
