@@ -23,15 +23,15 @@ MAX_SKIPS = 200
 
 
 class Blame(Collector):
-    """Emits `nonfinite` rows. `stale` needs to know what was bad before backward: `backward_begins` notes it."""
+    """Emits `nonfinite` rows. `stale` needs to know what was bad before backward: `backward_begins` looks."""
 
     name = "blame"
 
     def __init__(self, session: Any) -> None:
         super().__init__(session)
         self._skips = 0
-        self._unfit: set[int] = set()
-        self._stale: set[int] = set()
+        self._unfit: dict[int, bool] = {}
+        """Gradients that were non-finite at a skip: whether they still were when a backward was about to feed them."""
         self._input_looks = 0
         self._state_looks = 0
         self.on_inputs = self.guarded(self._on_inputs)
@@ -39,26 +39,28 @@ class Blame(Collector):
 
     def backward_begins(self) -> None:
         """After a skip: gradients that are still non-finite when the next backward adds to them are stale."""
-        if not self._unfit:
+        fed = self.session.segment.fed
+        # Which parameters this backward will feed is not known yet: the last look before they are fed counts.
+        waiting = self._unfit.keys() - fed.keys()
+        if not waiting:
             return
-        unfit, self._unfit = self._unfit, set()
         for param in self.session.parameters.all():
-            if id(param) in unfit and param.grad is not None:
-                total, finite = count(param.grad)
-                if total and finite < total:
-                    self._stale.add(id(param))
+            if id(param) in waiting:
+                total, finite = (0, 0) if param.grad is None else count(param.grad)
+                self._unfit[id(param)] = finite < total
 
     def _on_skip(self, optimizer: torch.optim.Optimizer, name: str, scale: float) -> None:
         self._skips += 1
         if self._skips > MAX_SKIPS:
+            self._unfit.clear()
             return
         order = self.session.segment.fed
         params = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         params.sort(key=lambda p: order.get(id(p), len(order)))
         for param in params:
-            if self._emit(param, order.get(id(param)), scale, id(param) in self._stale):
-                self._unfit.add(id(param))
-            self._stale.discard(id(param))
+            stale = self._unfit.pop(id(param), False)
+            if self._emit(param, order.get(id(param)), scale, stale):
+                self._unfit[id(param)] = False
 
     def _emit(self, param: torch.Tensor, order: int | None, scale: float, stale: bool) -> bool:
         assert param.grad is not None

@@ -57,6 +57,24 @@ def test_a_gradient_is_stale_when_backward_adds_to_it(order: str, tmp_path: Path
     assert stale == ([False, False, False] if order == "forward first" else [False, True, True])
 
 
+def test_a_gradient_waits_while_the_backward_of_another_model_runs(tmp_path: Path) -> None:
+    def train() -> None:
+        loud, calm = mlp(0), mlp(1)
+        optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (loud, calm)]
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for _ in range(3):
+            for model, optimizer in zip((loud, calm), optimizers, strict=True):
+                x, y = batch()
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(x), y)
+                scaler.scale(loss * float("inf") if model is loud else loss).backward()
+                scaler.step(optimizer)
+            scaler.update()
+
+    found = rows(record(tmp_path, train), "SELECT stale FROM nonfinite WHERE name LIKE '%0.weight'")
+    assert [r["stale"] for r in found] == [False, False, False]
+
+
 def test_only_the_parameters_that_were_hit_are_named(tmp_path: Path) -> None:
     def train() -> None:
         model = mlp()
