@@ -119,6 +119,8 @@ def mermaid(timeline: Timeline) -> str:
 def exponents(heat: HeatMap) -> str:
     """The elements of all steps per power of two as one line of characters, with the float16 limits below it."""
     totals = [sum(v or 0.0 for v in row) for row in reversed(heat.cells)]
+    if not any(totals):
+        return "No sampled gradient element was finite and other than zero."
     edges = [(heat.low, "zero"), (-25, "subnormal"), (-14, "normal float16"), (16, "inf")]
     line, ruler, names = "", "", ""
     spark = text.sparkline([math.log10(max(v, 1e-6)) if v else None for v in totals])

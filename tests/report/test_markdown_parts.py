@@ -67,6 +67,11 @@ def test_the_exponents_stand_above_their_ruler() -> None:
         assert line[ruler.index(edge)] == "│"
 
 
+def test_gradients_without_a_finite_element_have_no_ruler() -> None:
+    heat = HeatMap("t", "exponent-rows", -35, 20, ("0",), ((0.0,),) * 55 + ((None,),), (0.0,), (1.0,))
+    assert exponents(heat) == "No sampled gradient element was finite and other than zero."
+
+
 def test_key_values_are_code() -> None:
     assert key_values([("command", "a `b`")]) == "- **command:** `` a `b` ``"
 
