@@ -17,10 +17,11 @@ CERTAIN_MOVES = 20
 """Moves that nearest rounding cannot make, from which on they are no accident of a few elements."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Held:
-    weights: torch.Tensor
+    weights: torch.Tensor | None
     step: int
+    looks: int = 0
 
 
 class Rounding:
@@ -36,17 +37,22 @@ class Rounding:
         """True: updates that nearest rounding loses were seen to arrive; False: they were lost; None: cannot be told.
 
         `before` and `after` one step: float16 or bfloat16 on the host, the same elements of parameter `key` each time.
+        Looks at the first, second, fourth, eighth, … call only, since a look costs more than the comparison of a step.
         `step`: how many steps its optimizer has taken; `adam_lr`: its learning rate if it is of the Adam family, whose
         updates are hardly larger.
         """
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = _Held(self._kept(after), step)
+        held.looks += 1
+        if held.looks & (held.looks - 1):
+            return None
         one = rounding_evidence(before, after)
         found = one.survives
         spans = [(before, 1)]
-        held = self._held.get(key)
-        if held is None:
-            self._hold(key, after, step)
-        elif held.weights.shape == after.shape and held.weights.dtype == after.dtype and step > held.step:
-            spans.append((held.weights, step - held.step))
+        first = held.weights
+        if first is not None and (first.shape, first.dtype) == (after.shape, after.dtype) and step > held.step:
+            spans.append((first, step - held.step))
         for earlier, steps in spans:
             if found:
                 return True
@@ -59,8 +65,9 @@ class Rounding:
                 found = True if moved >= CERTAIN_MOVES else found
         return found
 
-    def _hold(self, key: int, weights: torch.Tensor, step: int) -> None:
+    def _kept(self, weights: torch.Tensor) -> torch.Tensor | None:
         size = weights.numel() * weights.element_size()
-        if self._bytes + size <= MOST_BYTES:
-            self._bytes += size
-            self._held[key] = _Held(weights.clone(), step)
+        if self._bytes + size > MOST_BYTES:
+            return None
+        self._bytes += size
+        return weights.clone()
