@@ -31,6 +31,9 @@ MISSING = {
 }
 """Why a rule that needs rows of a table abstains when it has none."""
 
+NOTHING = "nothing was recorded"
+"""Why every rule abstains on a trace without a row, those that need no table too."""
+
 
 @dataclass(frozen=True)
 class _Outcome:
@@ -48,7 +51,8 @@ def diagnose(
     findings and listed in the coverage. `rules` defaults to all. The same trace gives the same answer.
     """
     signals = Signals(trace)
-    outcomes = [_run(rule, signals) for rule in (all_rules() if rules is None else rules)]
+    lost = _lost_tables(trace)
+    outcomes = [_run(rule, signals, lost) for rule in (all_rules() if rules is None else rules)]
     muted = {code.strip().upper(): reason for code, reason in (silence or {}).items()}
     known = {o.rule.code: o.rule for o in outcomes}
     heard = [f for o in outcomes if o.rule.code not in muted for f in o.findings]
@@ -59,11 +63,20 @@ def diagnose(
     return Diagnosis(run, verdict_of(signals, run, findings, coverage, left), findings, coverage, left)
 
 
-def _run(rule: Rule, signals: Signals) -> _Outcome:
+def _lost_tables(trace: TraceView) -> frozenset[str]:
+    """Tables of which files were written and cannot be read."""
+    lost = [*(d.path for d in trace.integrity.damaged), *trace.integrity.missing]
+    return frozenset(path.split("/")[0] for path in lost)
+
+
+def _run(rule: Rule, signals: Signals, lost: frozenset[str]) -> _Outcome:
     try:
         for table in rule.needs:
             if not signals.rows[table]:
-                return _Outcome(rule, why=MISSING[table])
+                unread = f"the rows of {table} could not be read"
+                return _Outcome(rule, why=unread if table in lost else MISSING[table])
+        if not any(signals.rows.values()):
+            return _Outcome(rule, why=NOTHING)
         found = list(rule.check(rule, signals))
         findings = [f for f in found if isinstance(f, Finding)]
         why = next((f.why for f in found if isinstance(f, Abstain)), None)

@@ -21,6 +21,7 @@ from ampscope.diagnose.transitions import Transition, read_transitions
 from ampscope.diagnose.underflow import OPS_QUERY as UNDERFLOW
 from ampscope.diagnose.underflow import Sample, from_ops, from_tensors
 from ampscope.diagnose.windows import Breach, Window, breaches_of, common_factor, windows_of
+from ampscope.trace.integrity import Integrity
 from ampscope.trace.records import RunInfo
 from ampscope.trace.schema import TABLES
 
@@ -32,6 +33,9 @@ class TraceView(Protocol):
 
     @property
     def info(self) -> RunInfo: ...
+
+    @property
+    def integrity(self) -> Integrity: ...
 
     def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame: ...
 

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ampscope.diagnose.signals import TraceView
+from ampscope.trace.integrity import Integrity
 from ampscope.trace.records import RunInfo
 from ampscope.trace.schema import TABLES
 
@@ -27,6 +28,10 @@ class Prefix:
     @property
     def info(self) -> RunInfo:
         return self.trace.info
+
+    @property
+    def integrity(self) -> Integrity:
+        return self.trace.integrity
 
     def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame:
         """The result of one SELECT over the rows of the first steps."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from ampscope.diagnose.engine import MISSING, diagnose, fold, rank_key
+from ampscope.diagnose.engine import MISSING, NOTHING, diagnose, fold, rank_key
 from ampscope.diagnose.finding import Abstain, Finding, Severity, Where
 from ampscope.diagnose.rule import MECHANISM, ROOT, SYMPTOM, Found, Rule, all_rules
 from ampscope.diagnose.signals import Signals
@@ -56,6 +56,29 @@ def test_a_rule_that_raises_costs_its_own_line(tmp_path: Path) -> None:
     (line,) = found.coverage.not_measurable
     assert line.code == "AMP901"
     assert "ZeroDivisionError: by zero" in line.why
+
+
+def test_a_trace_without_a_row_gives_no_clean_bill(tmp_path: Path) -> None:
+    with open_trace(write(tmp_path, {"steps": []})) as trace:
+        found = diagnose(trace)
+    assert found.coverage.clean == ()
+    whys = {n.code: n.why for n in found.coverage.not_measurable}
+    assert len(whys) == len(all_rules())
+    assert whys["AMP123"] == NOTHING
+    assert whys["AMP202"] == MISSING["scaler"]
+
+
+@pytest.mark.parametrize("harm", ["damaged", "missing"])
+def test_rows_that_were_lost_are_not_rows_that_were_never_there(tmp_path: Path, harm: str) -> None:
+    run = write(tmp_path, {**RUN, "scaler": [scaler(0, 8.0, 8.0)]})
+    (part,) = run.glob("scaler/rank=0/*.parquet")
+    if harm == "damaged":
+        part.write_bytes(part.read_bytes()[:100])
+    else:
+        part.unlink()
+    with open_trace(run) as trace:
+        (line,) = diagnose(trace, rules=[made("AMP901", needs=("scaler",))]).coverage.not_measurable
+    assert line.why == "the rows of scaler could not be read"
 
 
 def test_coverage_says_of_every_rule_what_became_of_it(tmp_path: Path) -> None:
