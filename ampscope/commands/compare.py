@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ampscope.commands.values import whole_number
 from ampscope.errors import AmpscopeError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Command:
             type=Path,
             help="record into DIR/P (default: a new one in ampscope-runs/)",
         )
-        add("--steps", metavar="N", type=_steps, help="end each run after N optimizer steps")
+        add("--steps", metavar="N", type=whole_number, help="end each run after N optimizer steps")
         add("--json", action="store_true", help="print JSON")
         add("command", metavar="COMMAND", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
@@ -76,12 +77,6 @@ def _precisions(text: str) -> tuple[str, ...]:
     return names
 
 
-def _steps(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1, not {text!r}")
-    return int(text)
-
-
 def _precision_table(args: argparse.Namespace, words: Sequence[str]) -> int:
     from ampscope.compare.jsonable import precisions_json
     from ampscope.compare.precisions import compare_precisions
@@ -103,12 +98,15 @@ def _precision_table(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _two_runs(names: Sequence[str], as_json: bool) -> int:
+    from ampscope.commands.damage import say_damage
     from ampscope.compare.jsonable import runs_json
     from ampscope.compare.runs import compare_runs
     from ampscope.compare.terminal import print_runs
     from ampscope.trace.reader import open_trace
 
     with open_trace(names[0]) as one, open_trace(names[1]) as two:
+        say_damage(one)
+        say_damage(two)
         found = compare_runs(one, two)
     if as_json:
         _print_json(runs_json(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ampscope.commands.values import whole_number
 from ampscope.errors import AmpscopeError
 
 EXAMPLE = "char_gpt.py"
@@ -21,7 +22,7 @@ class Command:
         add = parser.add_argument
         add("-o", "--output", metavar="DIR", help="record into DIR (default: a new one in ampscope-runs/)")
         add("-f", "--force", action="store_true", help="replace the run that DIR holds")
-        add("--steps", metavar="N", type=int, default=60, help="optimizer steps (default: 60)")
+        add("--steps", metavar="N", type=whole_number, default=60, help="optimizer steps (default: 60)")
         add("--dtype", choices=("fp16", "bf16", "fp32"), default="fp16", help="precision (default: fp16)")
         add("--no-view", action="store_true", help="end after the diagnosis")
         add(

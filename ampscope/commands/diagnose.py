@@ -38,6 +38,7 @@ class Command:
     def run(self, args: argparse.Namespace) -> int:
         from pathlib import Path
 
+        from ampscope.commands.damage import say_damage
         from ampscope.diagnose.engine import diagnose
         from ampscope.diagnose.silence import read_silence
         from ampscope.trace.reader import open_trace
@@ -46,6 +47,7 @@ class Command:
         with open_trace(args.run) as trace:
             diagnosis = diagnose(trace, silence)
             if args.json:
+                say_damage(trace)
                 _print_json(diagnosis)
             else:
                 _print_text(diagnosis, trace)

@@ -13,7 +13,7 @@ from typing import Literal
 
 PACKAGES = (
     "torch", "numpy", "pyarrow", "duckdb", "pandas", "plotly", "dash", "dash-mantine-components",
-    "dash-ag-grid", "waitress", "rich",
+    "dash-ag-grid", "waitress", "rich", "libcst",
 )  # fmt: skip
 
 TESTED_TORCH = (2, 13)

@@ -36,9 +36,11 @@ class Command:
     def run(self, args: argparse.Namespace) -> int:
         import sys
 
+        from ampscope.commands.damage import say_damage
         from ampscope.trace.reader import open_trace
 
         with open_trace(args.run) as trace:
+            say_damage(trace)
             name = f"{trace.path.name}.perfetto.json" if args.to == "perfetto" else f"{trace.path.name}-csv"
             output: Path = args.output or Path(name)
             try:

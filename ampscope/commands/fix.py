@@ -80,6 +80,7 @@ def chosen(findings: Sequence[Finding], codes: Sequence[str]) -> list[Finding]:
 def _plan(run: str | None, codes: tuple[str, ...]) -> Plan:
     from pathlib import Path
 
+    from ampscope.commands.damage import say_damage
     from ampscope.diagnose.engine import diagnose
     from ampscope.diagnose.silence import read_silence
     from ampscope.patch.plan import plan
@@ -87,6 +88,7 @@ def _plan(run: str | None, codes: tuple[str, ...]) -> Plan:
     from ampscope.trace.reader import open_trace
 
     with open_trace(run) as trace:
+        say_damage(trace)
         findings = diagnose(trace, read_silence(Path.cwd())).findings
         return plan(Project.of(trace), chosen(findings, codes))
 
@@ -98,10 +100,8 @@ def _say(made: Plan) -> None:
     for finding in made.made:
         print(f"[ampscope] {_named(finding)}: {finding.recommendation}", file=sys.stderr)
     for finding, why in made.refused:
-        sentence = why[:1].upper() + why[1:]
         print(
-            f"[ampscope] {_named(finding)} is not patched. {sentence}. {finding.recommendation}",
-            file=sys.stderr,
+            f"[ampscope] {_named(finding)} is not patched: {why}. {finding.recommendation}", file=sys.stderr
         )
 
 

@@ -74,7 +74,13 @@ def _write(output: Path, data: bytes) -> None:
     if output.is_dir():
         raise AmpscopeError(f"{output} is a directory; name a file in it, such as {output / 'report.md'}.")
     try:
-        write_atomic(output, data)
+        if output.exists() and not output.is_file():
+            output.write_bytes(
+                data
+            )  # a device or a pipe, such as /dev/stdout, is written to and never replaced
+        else:
+            # Replacing a link would leave what it points at as it was.
+            write_atomic(output.resolve() if output.is_symlink() else output, data)
     except OSError as error:
         reason = error.strerror or str(error)
         raise AmpscopeError(f"{output} could not be written ({reason}); choose another file.") from error

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ampscope.commands.values import whole_number
 from ampscope.errors import AmpscopeError
 from ampscope.hooks.settings import LEVELS
 from ampscope.trace.locate import DEFAULT_ROOT
@@ -25,14 +26,6 @@ def budget(text: str) -> float:
     raise argparse.ArgumentTypeError(f"must be a number above 0 and up to 100, not {text!r}")
 
 
-def interval(text: str) -> int:
-    """A number of steps from 1."""
-    with contextlib.suppress(ValueError):
-        if int(text) >= 1:
-            return int(text)
-    raise argparse.ArgumentTypeError(f"must be a whole number from 1, not {text!r}")
-
-
 class Command:
     """Run a training command unchanged and record its numerics.
 
@@ -44,7 +37,8 @@ class Command:
       ampscope run bash train.sh
 
     Every Python process below it that trains is recorded. Exit status and signals are the command's own,
-    stdout is the command's alone. 125: the run could not be started; 126, 127: as env(1).
+    stdout is the command's alone. 2: a wrong option or output directory, and nothing was started; 125: the
+    command could not be started; 126, 127: as env(1).
     """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
@@ -57,7 +51,9 @@ class Command:
             "--budget", metavar="PCT", type=budget, default=2.0,
             help="ampscope's share of wall time in percent (default: 2)",
         )  # fmt: skip
-        pace.add_argument("--every", metavar="N", type=interval, help="read the tensors of every Nth step")
+        pace.add_argument(
+            "--every", metavar="N", type=whole_number, help="read the tensors of every Nth step"
+        )
         add("--level", choices=LEVELS, default="watch", help="the most that may be read (default: watch)")
         add("--watch", action="store_true", help="look for the first non-finite op from the first step on")
         add("--steps", metavar="A:B", help="read tensors only in steps A <= step < B")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ampscope.commands.values import whole_number
 from ampscope.errors import AmpscopeError
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ class Command:
         )
         parser.add_argument("--patched", action="store_true", help="try the patch instead of the overrides")
         parser.add_argument(
-            "--steps", metavar="N", type=_steps, help="optimizer steps to take (default: enough to decide)"
+            "--steps",
+            metavar="N",
+            type=whole_number,
+            help="optimizer steps to take (default: enough to decide)",
         )
         parser.add_argument(
             "-o",
@@ -50,6 +54,7 @@ class Command:
         )
 
     def run(self, args: argparse.Namespace) -> int:
+        from ampscope.commands.damage import say_damage
         from ampscope.commands.fix import chosen, run_and_codes
         from ampscope.diagnose.engine import diagnose
         from ampscope.diagnose.silence import read_silence
@@ -60,6 +65,7 @@ class Command:
         how: How = "patch" if args.patched else "set"
         outcomes: list[Outcome] = []
         with open_trace(run) as trace:
+            say_damage(trace)
             findings = chosen(diagnose(trace, read_silence(Path.cwd())).findings, codes)
             todo = findings if codes or args.patched else [f for f in findings if f.change.set]
             if not todo:
@@ -70,12 +76,6 @@ class Command:
                 print(f"{finding.code} {outcomes[-1].sentence}", flush=True)
                 write_outcomes(trace.path, [outcomes[-1]])
         return _status(outcomes)
-
-
-def _steps(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1, not {text!r}")
-    return int(text)
 
 
 def _nothing(findings: list[Finding], patched: bool) -> str:
@@ -91,16 +91,16 @@ def _try(trace: Trace, finding: Finding, how: How, folder: Path | None, steps: i
 
     from ampscope.verify.trying import verify
 
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="ampscope-verify-") as temporary, _shown(finding) as progress:
+            return verify(trace, finding, how, Path(temporary), steps, progress=progress)
+    try:
+        folder.mkdir(parents=True, exist_ok=False)
+    except OSError as error:
+        raise AmpscopeError(
+            f"{folder} cannot be made ({error.strerror or error}); choose another -o."
+        ) from error
     with _shown(finding) as progress:
-        if folder is None:
-            with tempfile.TemporaryDirectory(prefix="ampscope-verify-") as temporary:
-                return verify(trace, finding, how, Path(temporary), steps, progress=progress)
-        try:
-            folder.mkdir(parents=True, exist_ok=False)
-        except OSError as error:
-            raise AmpscopeError(
-                f"{folder} cannot be made ({error.strerror or error}); choose another -o."
-            ) from error
         return verify(trace, finding, how, folder.resolve(), steps, progress=progress)
 
 

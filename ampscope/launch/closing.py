@@ -51,7 +51,7 @@ def close(run_dir: Path, argv: Sequence[str], ended: Ended, say: Speaker) -> Non
     try:
         finish_run(run_dir, ended.status, ended.signal)
         if not _has_rows(run_dir):
-            say_nothing_recorded(run_dir, argv, say)
+            say_nothing_recorded(run_dir, argv, ended, say)
             return
         compact(run_dir, seconds=_COMPACT_SECONDS)
         if not say.quiet:
@@ -62,7 +62,7 @@ def close(run_dir: Path, argv: Sequence[str], ended: Ended, say: Speaker) -> Non
         say.line(f"the trace in {run_dir} could not be completed: {type(error).__name__}: {error}")
 
 
-def say_nothing_recorded(run_dir: Path, argv: Sequence[str], say: Speaker) -> None:
+def say_nothing_recorded(run_dir: Path, argv: Sequence[str], ended: Ended, say: Speaker) -> None:
     """Says that there is no row, why that may be, and what to do."""
     if read_run(run_dir).processes:
         say.line("nothing was recorded: the command ended before the first rows were written, within seconds")
@@ -80,9 +80,21 @@ def say_nothing_recorded(run_dir: Path, argv: Sequence[str], say: Speaker) -> No
         say.line(f"nothing was recorded: python {flags} ignores PYTHONPATH, through which ampscope gets in")
         say.line(f"next: drop {flags}, or put `with ampscope.Recorder(...):` around the training loop")
         return
+    if ended.status or ended.signal:
+        how = _signal_name(ended.signal) if ended.signal else f"status {ended.status}"
+        say.line(f"nothing was recorded: the command ended with {how} before a backward pass with torch")
+        say.line("next: see what it says above, then record it again")
+        return
     say.line("nothing was recorded: no Python process of this command ran a backward pass with torch")
     say.line("(python -I, -E, -S and a clean or overwritten PYTHONPATH keep ampscope out)")
     say.line("next: ampscope doctor")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals between the first and the last have no name
+        return f"signal {number}"
 
 
 def isolating_flags(argv: Sequence[str]) -> str:
@@ -106,7 +118,7 @@ def _say_verdict(run_dir: Path, ended: Ended, say: Speaker) -> None:
     from ampscope.trace.reader import open_trace
 
     with open_trace(run_dir) as trace:
-        end = f"; {signal.Signals(ended.signal).name} ended the command" if ended.signal else ""
+        end = f"; {_signal_name(ended.signal)} ended the command" if ended.signal else ""
         say.line(f"recorded {_extent(trace)} in {run_dir}{end}")
         if not trace.integrity.sound:
             say.line(trace.integrity.sentence)

@@ -47,6 +47,10 @@ def _check_executable(word: str) -> None:
     if shutil.which(word) is not None:
         return
     if shutil.which(word, mode=os.F_OK) is None:
+        if os.path.isfile(word):
+            raise AmpscopeError(
+                f"{word} is not a command on PATH. For a Python script: `ampscope run python {word}`.", 127
+            )
         raise AmpscopeError(f"{word} is not a command on PATH, and there is no such file.", 127)
     raise AmpscopeError(f"{word} is not executable. For a Python script: `ampscope run python {word}`.", 126)
 

@@ -36,9 +36,11 @@ def find_run(path: str | Path | None = None, root: str | Path = DEFAULT_ROOT) ->
             return folder
     found = latest_run(full) if full.is_dir() else None
     if found is None:
+        # `-o` takes an empty directory only.
+        output = f"-o {given} " if full.is_dir() and not any(full.iterdir()) else ""
+        what = "holds no ampscope run" if full.is_dir() else "is not the directory of a run"
         raise AmpscopeError(
-            f"{given} holds no ampscope run; record one with `ampscope run -o {given} train.py`, "
-            "or name the directory of one."
+            f"{given} {what}; record one with `ampscope run {output}train.py`, or name the directory of one."
         )
     return found
 

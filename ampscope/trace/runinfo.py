@@ -72,7 +72,9 @@ def create_run(
         )
         write_run(run_dir, info)
     except OSError as e:
-        raise AmpscopeError(f"Cannot record into {run_dir}: {e.strerror or e}; choose another -o.") from e
+        raise AmpscopeError(
+            f"Cannot record into {run_dir}: {e.strerror or e}; choose another directory."
+        ) from e
 
 
 def finish_run(path: str | Path, exit_status: int | None, exit_signal: int | None = None) -> None:
@@ -194,11 +196,13 @@ def read_run(path: str | Path) -> RunInfo:
 
 def _make_room(run_dir: Path, force: bool) -> None:
     if not is_run(run_dir):
-        raise AmpscopeError(f"{run_dir} is not empty and holds no ampscope run; choose another -o.")
+        raise AmpscopeError(f"{run_dir} is not empty and holds no ampscope run; choose another directory.")
     if not force:
-        raise AmpscopeError(f"{run_dir} already holds a run; choose another -o or add -f.")
+        raise AmpscopeError(
+            f"{run_dir} already holds a run; choose another directory, or add -f (in a script force=True)."
+        )
     if read_run(run_dir).state == "live":
-        raise AmpscopeError(f"{run_dir} is still being recorded; choose another -o.")
+        raise AmpscopeError(f"{run_dir} is still being recorded; choose another directory.")
     # COMPLETE goes first and run.json last: cut off in between, what is left reads as a run that was cut off.
     ours = [
         run_dir / COMPLETE_FILE,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,8 @@ def test_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_phrase_for_formats() -> None:
     assert natively(False, True) == "native fp16: no, native bf16: yes"
+
+
+def test_every_dependency_is_looked_at() -> None:
+    names = (re.match(r"[\w-]+", text) for text in requires("ampscope") or [] if ";" not in text)
+    assert {name.group() for name in names if name} == set(doctor.PACKAGES)

@@ -64,7 +64,7 @@ def test_apply_writes_once(project: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (project / "train.py").read_text() == FIXED
     assert main(["fix", "run", "--apply"]) == 1
     shown = capsys.readouterr()
-    assert "is not patched. Train.py changed since the run: record it again." in shown.err
+    assert "is not patched: train.py changed since the run: record it again." in shown.err
     assert (project / "train.py").read_text() == FIXED
 
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,12 @@ def test_every_command_has_help_that_begins_as_listed(
     assert out.startswith(f"usage: ampscope {name}")
     assert text in out
     assert err == ""
+
+
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
+def test_every_command_is_in_the_pages_that_list_them(page: str) -> None:
+    text = (Path(__file__).parents[2] / page).read_text()
+    assert [name for name in NAMES if f"`ampscope {name}" not in text] == []
 
 
 def test_help_lists_the_commands_and_imports_none() -> None:

@@ -43,8 +43,27 @@ def test_close_completes_the_run(run_dir: Path, capsys: pytest.CaptureFixture[st
     info = read_run(run_dir)
     assert (info.state, info.exit_status, info.exit_signal) == ("complete", None, 15)
     err = capsys.readouterr().err
-    assert err.startswith("[ampscope] nothing was recorded")
-    assert err.endswith("[ampscope] next: ampscope doctor\n")
+    assert err == (
+        "[ampscope] nothing was recorded: the command ended with SIGTERM before a backward pass with torch\n"
+        "[ampscope] next: see what it says above, then record it again\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        (Ended(0, None), "no Python process of this command ran a backward pass with torch\n"),
+        (Ended(1, None), "the command ended with status 1 before a backward pass with torch\n"),
+        (Ended(None, 40), "the command ended with signal 40 before a backward pass with torch\n"),
+    ],
+)
+def test_a_command_that_failed_is_not_sent_to_the_doctor(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], ended: Ended, said: str
+) -> None:
+    closing.close(run_dir, ["sh"], ended, closing.Speaker())
+    err = capsys.readouterr().err
+    assert err.startswith(f"[ampscope] nothing was recorded: {said}")
+    assert ("ampscope doctor" in err) == (ended.status == 0)
 
 
 @pytest.mark.parametrize(

@@ -106,14 +106,16 @@ def test_processes_that_claim_at_the_same_time_get_different_numbers(run_dir: Pa
 
 
 def test_a_run_is_refused_without_force(run_dir: Path) -> None:
-    message = re.escape(f"{run_dir} already holds a run; choose another -o or add -f.")
+    message = re.escape(
+        f"{run_dir} already holds a run; choose another directory, or add -f (in a script force=True)."
+    )
     with pytest.raises(AmpscopeError, match=message):
         create_run(run_dir, ["x.py"], {})
     assert read_run(run_dir).command[0] == "train.py"
 
 
 def test_a_live_run_is_refused_with_force_too(run_dir: Path) -> None:
-    with pytest.raises(AmpscopeError, match="is still being recorded; choose another -o"):
+    with pytest.raises(AmpscopeError, match="is still being recorded; choose another directory"):
         create_run(run_dir, ["x.py"], {}, force=True)
 
 
@@ -139,7 +141,9 @@ def test_force_replaces_the_run_and_nothing_else(run_dir: Path) -> None:
 @pytest.mark.parametrize("force", [False, True])
 def test_a_directory_of_something_else_is_never_touched(tmp_path: Path, force: bool) -> None:
     (tmp_path / "run.json").write_text('{"name": "an npm script, say"}')
-    with pytest.raises(AmpscopeError, match="is not empty and holds no ampscope run; choose another -o"):
+    with pytest.raises(
+        AmpscopeError, match="is not empty and holds no ampscope run; choose another directory"
+    ):
         create_run(tmp_path, ["x.py"], {}, force=force)
     assert os.listdir(tmp_path) == ["run.json"]
 
@@ -151,7 +155,9 @@ def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(AmpscopeError, match=r"Cannot record into .*Not a directory; choose another -o"):
+    with pytest.raises(
+        AmpscopeError, match=r"Cannot record into .*Not a directory; choose another directory"
+    ):
         create_run(tmp_path / "file" / "run", ["x.py"], {})
 
 
