@@ -5,6 +5,7 @@ Knows nothing of tensors: it weighs measured cost against measured wall time.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 GRACE_S = 1.0
@@ -15,8 +16,8 @@ CENSUS_SEGMENTS = (0, 1, 7, 31)
 """Then every fourfold: 127, 511, ... A census costs 10 microseconds or more for each op."""
 
 PROFILE_SEGMENTS = (3, 64, 1024)
-"""On segments of their own: under a census every op time would be that of the census."""
-
+"""Op times are due from here on: on the next segment that is free and in hand. It is theirs alone: under a census
+every op time would be that of the census."""
 
 SPREAD = 16
 """Samples thin out as 1/SPREAD of the index: what happens late changes slowly, and a trace stays small."""
@@ -40,7 +41,8 @@ def is_milestone(index: int) -> bool:
 
 @dataclass
 class Budget:
-    """`share` is a fraction of wall time. `every` fixes the interval of the range level instead."""
+    """`share` is a fraction of wall time. `every` fixes the interval of the range level instead; census and
+    profile then keep their schedule whatever they cost, so that the same command reads the same segments."""
 
     share: float
     every: int | None = None
@@ -51,6 +53,8 @@ class Budget:
     last_sampled: int = -1
     why: str = ""
     cycle_left: int = 0
+    profiled: int = 0
+    """How many of PROFILE_SEGMENTS have been answered."""
 
     def charge(self, level: str, own_s: float) -> None:
         """Book what a finished segment cost at its level."""
@@ -84,13 +88,14 @@ class Budget:
         return step >= first and (last is None or step < last)
 
     def _wanted(self, index: int, wall_s: float) -> str:
-        credit = GRACE_S + self.share * wall_s - self.spent_s
+        credit = math.inf if self.every is not None else GRACE_S + self.share * wall_s - self.spent_s
         if self.level in ("census", "watch") and is_census(index):
             cost = self.last_cost.get("census", 0.0)
             if index < 2 or cost <= credit:
                 self.why = "scheduled"
                 return "census"
-        if self.level in ("census", "watch") and index in PROFILE_SEGMENTS and credit > 0.0:
+        if self.level in ("census", "watch") and self._profile_is_due(index) and credit > 0.0:
+            self.profiled = sum(first <= index for first in PROFILE_SEGMENTS)
             self.why = "scheduled"
             return "profile"
         if self.every is not None:
@@ -106,6 +111,12 @@ class Budget:
             return "range"
         self.why = "budget"
         return "pulse"
+
+    def _profile_is_due(self, index: int) -> bool:
+        """Whether op times are wanted and segment `index` is not one that --every asks for."""
+        if self.every is not None and self.every > 1 and index % self.every == 0:
+            return False
+        return self.profiled < sum(first <= index for first in PROFILE_SEGMENTS)
 
     def allows(self, seconds: float, wall_s: float) -> bool:
         """Whether `seconds` more are in hand now."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,34 @@ def test_a_fixed_interval_and_a_window() -> None:
     assert [every.choose(i, 0.0, 1, i) for i in range(6)] == ["range", "pulse", "pulse"] * 2
     window = Budget(share=1.0, every=1, level="range", window=(2, 4))
     assert [window.choose(i, 0.0, 1, i) for i in range(6)] == ["pulse"] * 2 + ["range"] * 2 + ["pulse"] * 2
+
+
+@pytest.mark.parametrize(("every", "profiles"), [(1, [3, 64, 1024]), (3, [4, 64, 1024]), (64, [3, 65, 1025])])
+def test_a_fixed_interval_keeps_census_and_profile_whatever_they_cost(
+    every: int, profiles: list[int]
+) -> None:
+    budget = Budget(share=0.0, every=every)
+    levels = []
+    for index in range(1100):
+        levels.append(budget.choose(index, 0.0, 1, index))
+        budget.charge(levels[-1], 100.0)
+    assert [i for i, level in enumerate(levels) if level == "profile"] == profiles
+    assert [i for i, level in enumerate(levels) if level == "census"] == [0, 1, 7, 31, 127, 511]
+    missed = {i for i in range(0, 1100, every) if levels[i] == "pulse"}
+    assert missed == set()
+
+
+def test_op_times_wait_until_they_are_in_hand() -> None:
+    budget = Budget(share=0.02)
+    budget.charge("census", GRACE_S + 0.1)
+    wall = [0.5 * i for i in range(80)]
+    chosen = [i for i in range(80) if budget.choose(i, wall[i], 1, i) == "profile"]
+    assert chosen == [11, 64]
+
+
+def test_op_times_of_a_late_window() -> None:
+    budget = Budget(share=0.02, window=(20, 30))
+    assert [i for i in range(80) if budget.choose(i, 1e3, 1, i) == "profile"] == [20]
 
 
 def test_a_cycle_of_optimizers_is_read_as_a_whole() -> None:
