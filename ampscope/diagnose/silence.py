@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ampscope.diagnose.rule import find_rule
 from ampscope.errors import AmpscopeError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 def read_silence(folder: Path) -> dict[str, str]:
@@ -31,19 +36,9 @@ def read_silence(folder: Path) -> dict[str, str]:
 
 def _parse(file: Path, text: str) -> dict[str, Any]:
     try:
-        toml = import_module("tomllib")
-    except ModuleNotFoundError:  # Python 3.10
-        try:
-            toml = import_module("tomli")
-        except ModuleNotFoundError:
-            raise AmpscopeError(
-                f"{file} can only be read with Python 3.11, or with `pip install tomli`."
-            ) from None
-    try:
-        parsed: dict[str, Any] = toml.loads(text)
+        return tomllib.loads(text)
     except ValueError as error:
         raise AmpscopeError(f"{file} is not valid TOML: {error}.") from error
-    return parsed
 
 
 def _entry(file: Path, code: str, reason: object) -> tuple[str, str]:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
 
+from ampscope.diagnose import silence
 from ampscope.diagnose.silence import read_silence
 from ampscope.errors import AmpscopeError
 
@@ -40,3 +43,12 @@ def test_no_file(tmp_path: Path) -> None:
 def test_one_sentence_for_each_mistake(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(AmpscopeError, match=sentence):
         read_silence(toml(tmp_path, text))
+
+
+def test_python_3_10_reads_it_by_tomli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 14))
+    monkeypatch.setitem(sys.modules, "tomllib", None)
+    monkeypatch.setitem(sys.modules, "tomli", vars(silence)["tomllib"])
+    again = runpy.run_path(silence.__file__)
+    text = '[tool.ampscope]\nsilence = { AMP112 = "per epoch" }\n'
+    assert again["read_silence"](toml(tmp_path, text)) == {"AMP112": "per epoch"}
