@@ -6,6 +6,7 @@ import threading
 
 import torch
 
+from ampscope.hooks.clock import Segment
 from ampscope.hooks.process_state import autocast_dtype
 
 
@@ -15,8 +16,19 @@ class Here(threading.local):
     def __init__(self) -> None:
         self.modules: list[torch.nn.Module] = []
         """Modules whose forward runs, outermost first."""
+        self.uncast = False
+        """A root's forward has begun without autocast and has called no module yet: a context that is entered now,
+        by a wrapper round the forward or in its first lines, is the autocast of that forward."""
+        self.device: str | None = None
+        """Device type of the inputs of the last root forward."""
         self.in_optimizer = 0
         self.in_backward = 0
+
+    def autocast_entered(self, segment: Segment) -> None:
+        """An autocast context opened: it may be that of the root forward that has just begun."""
+        if self.uncast:
+            segment.autocast_device, segment.autocast_dtype = autocast_dtype(self.device)
+            self.uncast = segment.autocast_dtype is None
 
     def phase(self, between: bool) -> str:
         """forward, recompute, backward, optimizer or other, for what runs now. `between`: the segment has begun

@@ -129,9 +129,12 @@ class Modules(Collector):
         if torch.compiler.is_compiling() or self.dead or is_quiet() or torch._C._get_tracing_state():
             return
         try:
-            stack = self.session.modules
+            here = self.session.here
+            stack = here.modules
             if not stack:
                 self._root_enter(module, args)
+            elif here.uncast:
+                here.uncast = False
             stack.append(module)
             if self._detailed:
                 self._enter(module, args)
@@ -151,6 +154,7 @@ class Modules(Collector):
             if self._detailed:
                 self._exit(module, args, output, not stack)
             if not stack:
+                self.session.here.uncast = False
                 self._root_exit(module, args, output)
         except Exception as error:
             self.session.fail(self, error)
@@ -173,6 +177,7 @@ class Modules(Collector):
         kind, dtype = autocast_dtype(device)
         segment = session.segment
         segment.autocast_device, segment.autocast_dtype = kind, dtype
+        session.here.uncast, session.here.device = dtype is None, device
         if device is not None:
             session.device_seen(device)
         session.mark("forward", True)

@@ -51,7 +51,11 @@ class Rounding:
         found = one.survives
         spans = [(before, 1)]
         first = held.weights
-        if first is not None and (first.shape, first.dtype) == (after.shape, after.dtype) and step > held.step:
+        if (
+            first is not None
+            and (first.shape, first.dtype) == (after.shape, after.dtype)
+            and step > held.step
+        ):
             spans.append((first, step - held.step))
         for earlier, steps in spans:
             if found:

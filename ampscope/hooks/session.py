@@ -241,6 +241,7 @@ class Session:
         """A user's autocast context opened: a model made of functions has no other beginning."""
         if torch.is_grad_enabled() and not self.here.in_backward:
             self.work_begins()
+        self.here.autocast_entered(self.segment)
 
     def release(self) -> None:
         """A GradScaler updated: the rows that waited for it may go."""

@@ -76,7 +76,7 @@ n_backward int32 [calls] backward calls in the segment
 root_sum float64 float32 sum of the last root module output; non-finite shows a bad forward
 lr float64 learning rate of the first parameter group when the optimizer stepped
 scale float64 loss scale in force during the segment; null without an enabled GradScaler
-autocast_dtype dict autocast dtype at the last root forward; null when autocast was off
+autocast_dtype dict autocast dtype of the last root forward, also when entered in its first lines; null when off
 autocast_device dict autocast device type at the last root forward
 level dict pulse, range, census, profile or watch: the most that was collected in the segment
 host_rss int64 [bytes] resident memory of the process

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,68 @@ def test_roots_leaves_calls_and_dtypes(tmp_path: Path) -> None:
     assert list(modules["0"]["in_dtypes"]) == ["float32"]
     assert list(modules["0"]["out_dtypes"]) == ["bfloat16"]
     assert modules["0"]["autocast_dtype"] == "bfloat16"
+
+
+class Own(nn.Module):
+    """A model with a forward of its own, given as a function."""
+
+    def __init__(self, forward: Callable[[Own, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.first, self.second, self._forward = nn.Linear(8, 8), nn.Linear(8, 3), forward
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._forward(self, x)
+
+
+def in_all(model: Own, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out: torch.Tensor = model.second(model.first(x)).float()
+    return out
+
+
+def in_the_second(model: Own, x: torch.Tensor) -> torch.Tensor:
+    x = model.first(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out: torch.Tensor = model.second(x).float()
+    return out
+
+
+def off_in_front(model: Own, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", enabled=False):
+        x = x * 2
+    return in_all(model, x)
+
+
+decorated = torch.autocast("cpu", dtype=torch.bfloat16)(lambda model, x: model.second(model.first(x)).float())
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        (in_all, "bfloat16"),
+        (decorated, "bfloat16"),
+        (off_in_front, "bfloat16"),
+        (in_the_second, None),
+        (lambda model, x: model.second(model.first(x)), None),
+    ],
+)
+def test_an_autocast_that_the_forward_itself_enters_is_that_of_the_step(
+    tmp_path: Path, forward: Callable[[Own, torch.Tensor], torch.Tensor], expected: str | None
+) -> None:
+    def train() -> None:
+        model = Own(forward)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            x, y = batch()
+            out = model(x)
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = nn.functional.cross_entropy(out, y)
+            loss.backward()
+            optimizer.step()
+
+    steps = rows(record(tmp_path, train), "SELECT autocast_dtype, autocast_device FROM steps ORDER BY step")
+    assert [s["autocast_dtype"] for s in steps] == [expected] * 3
+    assert [s["autocast_device"] for s in steps] == [expected and "cpu"] * 3
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
