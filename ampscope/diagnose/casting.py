@@ -84,21 +84,35 @@ def _repeated(census: Census, casts: Sequence[Op]) -> Iterator[tuple[str | None,
     or to a first layer; those of a part of a tensor (a time step) are no repetition."""
     flow = census.flow
     needed = {i for op in flow.ops if op.backward for i in op.ins}
+    passes = _passes(flow.ops)
     groups: dict[tuple[object, ...], list[Op]] = {}
     for op in casts:
         if op.backward or op.to_half is None or not op.ins or not set(op.outs) & needed:
             continue
-        micro = census.micro.get(op.seq, 0)
+        which = passes[op.seq]
         if op.cast_source is not None:
-            key: tuple[object, ...] = (op.cast_source, op.phase, micro, op.to_half)
+            key: tuple[object, ...] = (op.cast_source, op.phase, which, op.to_half)
         else:
             writer = flow.writer(op.ins[-1], op)
             if writer is None or writer.out_shapes[:1] != op.in_shapes[-1:]:
                 continue
-            key = (op.ins[-1], writer.seq, op.phase, micro, op.to_half)
+            key = (op.ins[-1], writer.seq, op.phase, which, op.to_half)
         groups.setdefault(key, []).append(op)
     for made in groups.values():
         yield made[0].cast_source, made
+
+
+def _passes(ops: Sequence[Op]) -> dict[int, int]:
+    """By `seq`: how many passes of the autograd engine had ended before an op. Every pass needs casts of its own, those
+    of `autograd.grad` (per-sample gradients, penalties, attacks on the input) as well."""
+    ended, within = 0, False
+    found = {}
+    for op in ops:
+        if op.phase == "forward" and within:
+            ended += 1
+        within = op.phase != "forward" and (within or op.backward)
+        found[op.seq] = ended
+    return found
 
 
 def _backward_of(made: Sequence[Op], backward: Sequence[Op]) -> list[Op]:

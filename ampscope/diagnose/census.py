@@ -25,13 +25,12 @@ CHOICE = (
 @dataclass(frozen=True)
 class Census:
     """The ops of one segment, and by their `seq`: elements that an increment did not change (of ops that can tell),
-    host seconds under the census, bytes of the results, and the micro-batch."""
+    host seconds under the census, and bytes of the results."""
 
     flow: SegmentOps
     absorbed: dict[int, int]
     seconds: dict[int, float]
     bytes: dict[int, float]
-    micro: dict[int, int]
 
 
 _cache: WeakKeyDictionary[Signals, tuple[Census, ...]] = WeakKeyDictionary()
@@ -59,7 +58,6 @@ def _read(s: Signals) -> Iterator[Census]:
                     absorbed={q: int(a) for q, a in _column(frame, "absorbed", None).items()},
                     seconds=_column(frame, "host_s", 0.0),
                     bytes=_column(frame, "out_bytes", 0.0),
-                    micro={q: int(m) for q, m in _column(frame, "micro", 0.0).items()},
                 )
 
 

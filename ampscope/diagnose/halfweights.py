@@ -6,8 +6,21 @@ import pandas as pd
 
 from ampscope.diagnose.signals import HALF, Signals
 
-_OWN_COPY = ("master", "fp32", "float32", "comp", "kahan", "shift", "residual", "error", "correction")
-"""Words in the names of optimizer state that hold a float32 copy or what rounding lost."""
+_OWN_COPY = (
+    "master",
+    "fp32",
+    "float32",
+    "comp",
+    "kahan",
+    "shift",
+    "residual",
+    "error",
+    "correction",
+    "lost",
+    "carry",
+    "remainder",
+)
+"""Words in the names of optimizer state that hold a float32 copy or what rounding lost. Kahan called it c."""
 
 
 def half_updates(s: Signals) -> pd.DataFrame:
@@ -30,6 +43,6 @@ def state_of(s: Signals, dtype: str | None = None) -> dict[str, dict[str, str]]:
 def compensated(s: Signals, dtype: str) -> bool:
     """Whether the optimizer of these parameters keeps a float32 copy, or what rounding lost, beside them."""
     for entries in state_of(s, dtype).values():
-        if any(any(word in key.lower() for word in _OWN_COPY) for key in entries):
+        if any(key == "c" or any(word in key.lower() for word in _OWN_COPY) for key in entries):
             return True
     return False

@@ -53,9 +53,3 @@ def compared(paces: Sequence[Pace], least: int) -> tuple[Pace, Pace] | None:
             if low.dtype is not None and full.dtype is None and low.opt == full.opt:
                 return full, low
     return None
-
-
-def median_share(rows: pd.DataFrame, part: str) -> float | None:
-    """Median over the steps of a part of their duration; None without steps."""
-    shares = (rows[part].astype(float) / rows["duration_s"].astype(float)).dropna()
-    return float(shares.median()) if len(shares) else None

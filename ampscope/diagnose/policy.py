@@ -109,6 +109,9 @@ class Policy:
     """A single high loss is a hard batch."""
     spike_growth: float = 1.5
     """Growth of the largest output of a module across a jump that goes with it."""
+    spike_at_once: float = 1.2
+    """Of that growth, what has to be there at the very step of the jump: the loss is high because the outputs are. The
+    largest of a batch differs by a tenth from one to the next."""
     vanishing_ratio: float = 1e-4
     """Gradients of the first layers of healthy networks are within a hundredth of those of the last; ten thousand
     times smaller they do not train them."""
@@ -170,6 +173,9 @@ class Policy:
     """Update relative to the weights at which a million steps move them by their own size."""
     frozen_gradient: float = 1e-4
     """That update in learning rates: gradients this small beside the weights make any usual rate ineffective."""
+    frozen_for_sure: float = 1e-6
+    """A gradient below this is no longer that of weights that are large by nature (physical units, an offset): such
+    were seen at 7e-6."""
     asking_gradient: float = 0.1
     """Of the largest gradient norm seen: steps with a smaller gradient are those of a run that has converged."""
 

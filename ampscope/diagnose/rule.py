@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 Found = Iterator[Finding | Abstain]
 Check = Callable[["Rule", "Signals"], Found]
 
-ROOT, MECHANISM, SYMPTOM = 0, 1, 2
+ROOT, MECHANISM, SYMPTOM, OUTLOOK = 0, 1, 2, 3
 """How deep in the chain of cause and effect a diagnosis stands: what somebody wrote or chose; the arithmetic
-that failed; what was seen of it. Of two findings of one severity the deeper cause comes first."""
+that failed; what was seen of it; what would come next. Of two findings of one severity the deeper cause comes first."""
 
 
 @dataclass(frozen=True)

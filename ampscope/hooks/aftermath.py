@@ -37,11 +37,11 @@ class Aftermath(Collector):
         self._looks = 0
         self._hooks = False
         self._segment = -1
+        self.on_bad_loss = self.guarded(self._on_bad_loss)
+        self._last_look = self.guarded(self._last_look_)
 
     def install(self) -> None:
         self.wrap(torch.autograd.graph.saved_tensors_hooks, "__enter__", self._hooks_used)
-        self.on_bad_loss = self.guarded(self._on_bad_loss)
-        self._last_look = self.guarded(self._last_look_)
 
     def remove(self) -> None:
         segment = self.session.segment

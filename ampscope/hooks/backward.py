@@ -5,7 +5,9 @@ whether each root is scaled, and which parameters each backward fed.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from ampscope.hooks.modules import short_dtype
 from ampscope.hooks.parameters import Parameters
 from ampscope.hooks.patches import Call
 from ampscope.hooks.quiet import quiet
-from ampscope.hooks.scaledness import RootState, mark_penalty, root_state
+from ampscope.hooks.scaledness import RootState, mark_penalty, root_state, weighted
 
 MAX_NAMES = 64
 
@@ -28,6 +30,7 @@ class Backward(Collector):
     def __init__(self, session: Any, parameters: Parameters, scales: Any) -> None:
         super().__init__(session)
         self._at_end: Any = None
+        self._on_bad_loss: Any = None
         self._parameters = parameters
         self._scales = scales
         self._listeners: list[Any] = []
@@ -45,6 +48,11 @@ class Backward(Collector):
         """`listener()` is called when an outermost pass of the autograd engine has ended, however it did."""
         self._at_end = listener
 
+    def on_bad_loss(self, listener: Any) -> None:
+        """`listener(roots)` is called before a backward whose loss is known to be non-finite by then: on the CPU. On a
+        GPU its value is read later."""
+        self._on_bad_loss = listener
+
     def _before(self, call: Call) -> Any:
         if torch._C._current_graph_task_id() != -1:
             return None
@@ -56,6 +64,10 @@ class Backward(Collector):
         scales = self._scales()
         with quiet():
             states = [root_state(root, scales, self._penalised) for root in roots]
+            states = [
+                weighted(state, gradient, scales)
+                for state, gradient in zip_longest(states, _gradients(call)[: len(states)])
+            ]
         state = _combine(states)
         create_graph = bool(call.argument(3, "create_graph", False))
         is_grad = not call.kwargs.get("accumulate_grad", False)
@@ -67,8 +79,13 @@ class Backward(Collector):
             detail=_detail(create_graph, state.penalty, call),
         )
         if not is_grad:
+            known = len(session.segment.losses)
             for root, one in zip(roots, states, strict=True):
                 self._read_loss(root, one, scales, row)
+            if self._on_bad_loss is not None and not all(
+                math.isfinite(value) for value in session.segment.losses[known:]
+            ):
+                self._on_bad_loss(roots)
         session.here.in_backward += 1
         session.mark("backward", True)
         session.backward_scaled = state.scaled
@@ -133,6 +150,12 @@ def _combine(states: list[RootState]) -> RootState:
     if len(kinds) == 1:
         return RootState(kinds.pop(), penalty)
     return RootState("unknown" if "unknown" in kinds else "mixed", penalty)
+
+
+def _gradients(call: Call) -> tuple[Any, ...]:
+    """What backward is given to begin with, per root: ones for a loss, unless the user says otherwise."""
+    given = call.argument(1, "grad_tensors", ())
+    return tuple(given) if isinstance(given, (tuple, list)) else (given,)
 
 
 def _detail(create_graph: bool, penalty: bool, call: Call) -> str | None:

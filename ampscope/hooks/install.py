@@ -8,6 +8,7 @@ import multiprocessing.process
 import os
 from typing import Any
 
+from ampscope.hooks.aftermath import Aftermath
 from ampscope.hooks.api_calls import ApiCalls
 from ampscope.hooks.backward import Backward
 from ampscope.hooks.blame import Blame
@@ -104,6 +105,7 @@ def _collectors(session: Session) -> list[Any]:
     exceptions = Exceptions(session)
     edits = GradEdits(session, parameters, scaler.scales)
     census = CensusControl(session)
+    aftermath = Aftermath(session)
     order: list[Any] = [Overrides(session), exceptions, parameters, ranges, updates, blame, edits]
     blocks = Blocks(session)
     modules = Modules(session, ranges.on_output, blame.on_inputs, blocks)
@@ -116,6 +118,7 @@ def _collectors(session: Session) -> list[Any]:
     optimizers.listen(updates.before_step, updates.after_step)
     backward.listen(edits.after_backward)
     backward.at_end(census.after_backward)
+    backward.on_bad_loss(aftermath.on_bad_loss)
     return [
         *order,
         blocks,
@@ -125,6 +128,7 @@ def _collectors(session: Session) -> list[Any]:
         backward,
         api,
         census,
+        aftermath,
         Compiled(session),
         Ledger(session),
     ]

@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 SCALED_MARK = "ampscope.scaled"
 PENALTY_MARK = "ampscope.grad_of_scaled"
+ONES = 4096
+"""Elements of a given gradient that are read, to tell ones from anything else."""
+
 MAX_NODES = 5000
 """Beyond this the answer is unknown. A sum of a few hundred losses stays far below it."""
 
@@ -52,6 +55,20 @@ def root_state(root: torch.Tensor, scales: tuple[float, ...], penalties: bool = 
     if not scales:
         return RootState("unscaled")
     return _walk(first, scales, penalties)
+
+
+def weighted(state: RootState, gradient: Any, scales: tuple[float, ...]) -> RootState:
+    """The state of a root whose backward begins with `gradient` instead of one. The gradient of features that an
+    earlier backward left may carry the scale or not: unknown. A number that is the scale scales by hand."""
+    if state.scaled == "scaled" or not isinstance(gradient, torch.Tensor):
+        return state
+    if type(gradient) is not torch.Tensor or gradient.device.type != "cpu" or gradient.numel() > ONES:
+        return state if gradient.numel() == 1 else replace(state, scaled="unknown")
+    values = set(gradient.detach().reshape(-1).tolist())
+    if values == {1.0}:
+        return state
+    scales_it = len(values) == 1 and any(abs(v - scale) <= 1e-6 * scale for v in values for scale in scales)
+    return replace(state, scaled="scaled" if scales_it and state.scaled == "unscaled" else "unknown")
 
 
 def _walk(first: Any, scales: tuple[float, ...], penalties: bool) -> RootState:

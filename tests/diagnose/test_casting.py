@@ -48,8 +48,8 @@ def test_a_weight_cast_three_times_for_one_backward(tmp_path: Path) -> None:
 
 
 def test_one_cast_for_each_micro_batch_is_needed(tmp_path: Path) -> None:
-    rows = [cast(i, 11 + i, micro=i) for i in range(5)]
-    assert read(tmp_path, *rows, used(9, 11, 12, 13, 14, 15)).recasts == ()
+    rows = [made for i in range(5) for made in (cast(2 * i, 11 + i), used(2 * i + 1, 11 + i))]
+    assert read(tmp_path, *rows).recasts == ()
 
 
 def test_casts_that_backward_does_not_need_are_those_of_evaluation(tmp_path: Path) -> None:

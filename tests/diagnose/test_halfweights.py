@@ -21,6 +21,7 @@ def param(name: str, dtype: str, *state: str) -> Row:
         (("exp_avg=bfloat16", "compensation=bfloat16"), True),
         (("master_weight=float32",), True),
         (("kahan_comp=bfloat16",), True),
+        (("c=bfloat16",), True),
         ((), False),
     ],
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ampscope.diagnose.pace import Pace, compared, median_share, paces_of, plain_steps
+from ampscope.diagnose.pace import Pace, compared, paces_of, plain_steps
 from ampscope.diagnose.signals import Signals
 from ampscope.trace.reader import open_trace
 from tests.diagnose.handmade import step, write
@@ -21,7 +21,6 @@ def test_only_plain_steps_count(tmp_path: Path) -> None:
         s = Signals(trace)
         kept = plain_steps(s)
         assert kept["segment"].tolist() == [5, 6]
-        assert median_share(kept, "data_s") == pytest.approx(0.375)
         (pace,) = paces_of(s)
     assert (pace.opt, pace.dtype, pace.steps) == ("SGD#0", None, 2)
     assert pace.duration_s == pytest.approx(2.75)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from ampscope.hooks.scaledness import MAX_NODES, mark_penalty, mark_scaled, root_state
+from ampscope.hooks.scaledness import MAX_NODES, ONES, mark_penalty, mark_scaled, root_state, weighted
 
 SCALES = (1024.0,)
 
@@ -81,3 +81,14 @@ def test_a_penalty_inside_the_scaled_loss_is_found_when_asked_for() -> None:
     assert not root_state(total, SCALES).penalty
     healthy = scaled((w * 2).sum() + (gradient / 1024.0).norm())
     assert not root_state(healthy, SCALES, penalties=True).penalty
+
+
+def test_what_backward_is_given_to_begin_with() -> None:
+    state = root_state(weight().sum(), SCALES)
+    assert weighted(state, None, SCALES).scaled == "unscaled"
+    assert weighted(state, torch.ones(()), SCALES).scaled == "unscaled"
+    assert weighted(state, torch.ones(8), SCALES).scaled == "unscaled"
+    assert weighted(state, torch.tensor(1024.0), SCALES).scaled == "scaled"
+    assert weighted(state, torch.rand(8), SCALES).scaled == "unknown"
+    assert weighted(state, torch.ones(ONES + 1), SCALES).scaled == "unknown"
+    assert weighted(root_state(scaled(weight().sum()), SCALES), torch.rand(8), SCALES).scaled == "scaled"

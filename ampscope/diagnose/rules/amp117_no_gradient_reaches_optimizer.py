@@ -83,12 +83,20 @@ def _starved(s: Signals, stream: tuple[Call, ...], windows: tuple[Window, ...]) 
     for c in of_kind(stream, "scaler.update"):
         if _NO_CHECKS not in (c.message or ""):
             continue
-        unscaled = [
-            u for u in of_kind(stream[: c.index], "scaler.unscale_") if u.object == c.object and u.target
-        ]
-        if unscaled:
-            starved.setdefault(unscaled[-1].target or "", [c])
+        unscaled = _unscaled_since_update(stream[: c.index], c.object)
+        if unscaled is not None:
+            starved.setdefault(unscaled.target or "", [c])
     return starved
+
+
+def _unscaled_since_update(before: tuple[Call, ...], scaler: str | None) -> Call | None:
+    """The last unscale_ of a scaler that no update() followed: an earlier one says nothing of this window."""
+    for c in reversed(before):
+        if c.object == scaler and c.call == "scaler.update" and c.error is None:
+            return None
+        if c.object == scaler and c.call == "scaler.unscale_" and c.target:
+            return c
+    return None
 
 
 def _diagnose(rule: Rule, s: Signals, stream: tuple[Call, ...], opt: str, steps: list[Call]) -> Finding:

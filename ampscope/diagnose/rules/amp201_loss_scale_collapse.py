@@ -45,7 +45,8 @@ from ampscope.diagnose.text import count, pow2
     depth=SYMPTOM,
 )
 def loss_scale_collapse(rule: Rule, s: Signals) -> Found:
-    """A fall by 2^6 that does not settle, after the scale had been found; or one to below 1."""
+    """A fall by 2^6 that does not settle, after the scale had been found; or one to below 1, even where it settles
+    there: gradients that overflow without a loss scale are no matter of the scale."""
     for path in s.scale_paths:
         fall = _fall(s, path)
         if fall is None:
@@ -62,6 +63,7 @@ def loss_scale_collapse(rule: Rule, s: Signals) -> Found:
             f"The loss scale fell from {pow2(top)} to {pow2(low)} in {count(len(path.skips), 'skipped step')} of "
             f"{len(path.updates)}{unknown}.",
             or_bf16(s, advice) + ".",
+            severity="warning" if step == path.updates[0].step and path.settled else "critical",
             evidence=(
                 s.measure(
                     "lowest scale", f"SELECT min(coalesce(scale_after, scale)) FROM scaler WHERE {where}"
@@ -82,6 +84,8 @@ def _fall(s: Signals, path: ScalePath) -> tuple[float, float, int] | None:
     if not path.settled:
         low = path.final_scale
         return (first.scale, low, first.step) if low < policy.tiny_scale <= first.scale else None
+    if path.settled_scale is not None and path.settled_scale < policy.tiny_scale <= first.scale:
+        return first.scale, path.settled_scale, first.step
     top, low, step = path.deepest_fall
     ran_away = low < policy.tiny_scale <= top
     if ran_away or (top >= low * 2**policy.collapse_binades and not _settles(s, path, low)):

@@ -57,6 +57,8 @@ def _judge(rule: Rule, s: Signals, path: ScalePath) -> Iterator[Finding]:
     share = len(answers) / updates
     steps = [path.updates[i].step for i in answers]
     scales = [path.updates[i].scale for i in answers]
+    if max(scales) < policy.tiny_scale:
+        return  # what overflows even without a loss scale has another cause
     where = f"rank = {path.rank} AND proc = {path.proc} AND scaler = '{path.scaler}'"
     interval = path.growth_interval
     yield rule.finding(

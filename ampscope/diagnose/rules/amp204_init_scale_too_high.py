@@ -40,7 +40,12 @@ def init_scale_too_high(rule: Rule, s: Signals) -> Found:
         settled = path.settled_scale
         skips, updates = path.leading_skips, len(path.updates)
         short = updates <= policy.init_high_run
-        if settled is None or not policy.init_high_skips <= skips <= policy.warmup_skips or not short:
+        if (
+            settled is None
+            or settled < policy.tiny_scale
+            or not policy.init_high_skips <= skips <= policy.warmup_skips
+            or not short
+        ):
             continue
         init = s.first_call("scaler.init", path.scaler)
         place = (init.file, init.line) if init is not None else (None, None)

@@ -28,6 +28,7 @@ import pandas as pd
 
 from ampscope.diagnose.failing import BROKEN, groups, where_of
 from ampscope.diagnose.finding import Change, Finding, Where
+from ampscope.diagnose.frames import text
 from ampscope.diagnose.inputs import first_trouble, half_inputs, outside_inputs
 from ampscope.diagnose.lineage import functional
 from ampscope.diagnose.origins import Kind, Origin, origins_of
@@ -92,9 +93,20 @@ def _root_input(rule: Rule, s: Signals, rows: pd.DataFrame) -> Finding:
     bad = int(row["nan"] + row["posinf"] + row["neginf"])
     steps = s.nonfinite[s.nonfinite["role"].eq("input") & s.nonfinite["name"].eq(row["name"])]["step"]
     kind = "NaN" if row["nan"] else "inf"
+    module = text(row["module"])
+    # The line of a model's input is the call of the model; what the graph reads beside it stands at the op that does.
+    entries = () if module else (o.op for o in origins_of(s) if o.kind is Kind.ENTRY and not o.op.backward)
+    reader = next((op for op in entries if op.file), None)
+    what = f"the input of {module}" if module else "a tensor that the loss reads beside the model's output"
     return rule.finding(
-        Where(module=str(row["module"]), tensor=str(row["name"]), steps=(int(row["step"]), int(steps.max()))),
-        f"At step {int(row['step'])} the input of {row['module']} holds {kind} in {bad} of "
+        Where(
+            module=module,
+            tensor=str(row["name"]),
+            file=reader.file if reader is not None else None,
+            line=reader.line if reader is not None else None,
+            steps=(int(row["step"]), int(steps.max())),
+        ),
+        f"At step {int(row['step'])} {what} holds {kind} in {bad} of "
         f"{int(row['numel'])} elements "
         "before any computation: the data are at fault, not the precision.",
         "Clean the data, or leave out what is missing by indexing.",

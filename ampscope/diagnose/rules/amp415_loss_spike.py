@@ -132,6 +132,9 @@ def _grown_module(s: Signals, course: Course, step: int, last: int) -> tuple[str
         after = after[: max(2, int((after.index <= last).sum()))]
         if before.empty or after.empty or before.max() <= 0.0:
             continue
+        if after.index[0] == step and after.iloc[0] < s.policy.spike_at_once * float(before.max()):
+            # The model still gave what it gave before: the targets changed, and it grows as it learns them.
+            continue
         low, high = float(before.median()), float(after.max())
         if high < s.policy.spike_growth * float(before.max()):
             continue

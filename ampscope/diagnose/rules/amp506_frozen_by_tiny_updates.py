@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pandas as pd
 
@@ -81,6 +82,10 @@ def _judge(rule: Rule, s: Signals, rows: pd.DataFrame, adam: set[str]) -> Found:
             falsifier=falsifier,
         )
         return
+    if scaled:
+        # Adam takes full steps, so nothing divides its gradients for good; how large the weights are is another matter.
+        rows = rows[~rows["name"].isin(adam)]
+        names = sorted(rows["name"].astype(str).unique())
     frozen = list(_relative(rows, gradient_norms(s, set(names))))
     first = frozen[: policy.early_samples]
     if not first:
@@ -89,12 +94,14 @@ def _judge(rule: Rule, s: Signals, rows: pd.DataFrame, adam: set[str]) -> Found:
     gradient = max(statistics.median(x for _, x in frozen), statistics.median(x for _, x in first))
     if update >= policy.frozen_update or gradient >= policy.frozen_gradient:
         return
+    where = replace(where, tensor=names[0])
     chosen = "FROM updates WHERE dtype = 'float32' AND lr > 0"
     yield rule.finding(
         where,
         f"From the first sampled step on, an update is {sci(update)} of the size of the float32 weights "
         f"({listed(names)}), and their gradient {sci(gradient)} of it: they hardly move.",
         advice,
+        severity="warning" if gradient < policy.frozen_for_sure else "info",
         evidence=(
             Evidence("size of an update relative to the weights", update),
             Evidence("size of the gradient relative to the weights", gradient),

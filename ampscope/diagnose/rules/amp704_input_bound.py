@@ -22,37 +22,49 @@ With one batch used again and again the step takes as long.
 from __future__ import annotations
 
 from ampscope.diagnose.finding import Abstain, Change, Where
-from ampscope.diagnose.pace import median_share, plain_steps
+from ampscope.diagnose.frames import number
+from ampscope.diagnose.pace import WARM
 from ampscope.diagnose.rule import SYMPTOM, Found, Rule, rule
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.text import percent, sci
 from ampscope.diagnose.work import span
 
-CHOSEN = "FROM steps WHERE level = 'pulse' AND outcome IN ('stepped', 'skipped') AND segment >= 3 AND duration_s > 0"
+WAIT = "greatest(data_s - coalesce(own_s, 0), 0)"
+"""Of a wait that holds time of ampscope's own, this much is the script's at least."""
 
 
-@rule("AMP704", "input-bound", "warning", needs=("steps",), depth=SYMPTOM)
+@rule("AMP704", "input-bound", "warning", needs=("steps",), explains=("AMP703",), depth=SYMPTOM)
 def input_bound(rule: Rule, s: Signals) -> Found:
     """The median share of a step before its first forward, where it is long enough to be data."""
-    rows = plain_steps(s)
-    if len(rows) < s.policy.compared_steps:
-        yield Abstain(f"only {len(rows)} steps were timed without being sampled")
+    for levels in ("('pulse')", "('pulse', 'range')"):
+        chosen = (
+            f"FROM steps WHERE level IN {levels} AND outcome IN ('stepped', 'skipped') AND segment >= {WARM} AND "
+            "duration_s > 0"
+        )
+        row = s.frame(
+            f"SELECT count(*) AS n, median({WAIT} / duration_s) AS share, median({WAIT}) AS wait, "
+            f"median(duration_s) AS step {chosen}"
+        ).iloc[0]
+        if row["n"] >= s.policy.compared_steps:
+            break
+    else:
+        yield Abstain(f"only {int(row['n'])} steps were timed without a census")
         return
-    share, wait = median_share(rows, "data_s"), float(rows["data_s"].median())
-    if share is None or share < s.policy.waiting_share or wait < s.policy.waiting_s:
+    share, wait, step = number(row["share"]), number(row["wait"]), number(row["step"])
+    if share < s.policy.waiting_share or wait < s.policy.waiting_s:
         return
     yield rule.finding(
         Where(steps=span(s)),
-        f"{percent(share)} of a step ({sci(1e3 * wait)} ms of {sci(1e3 * float(rows['duration_s'].median()))} ms) "
+        f"{percent(share)} of a step ({sci(1e3 * wait)} ms of {sci(1e3 * step)} ms) "
         "passes before the first forward: precision is not the bottleneck.",
         "Load and prepare the data in worker processes, ahead of the step.",
         severity="warning" if s.device == "cuda" else "info",
         evidence=(
             s.measure(
-                "share of a step before the first forward", f"SELECT median(data_s / duration_s) {CHOSEN}"
+                "share of a step before the first forward", f"SELECT median({WAIT} / duration_s) {chosen}"
             ),
-            s.measure("median wait", f"SELECT median(data_s) {CHOSEN}", "s"),
-            s.measure("median step", f"SELECT median(duration_s) {CHOSEN}", "s"),
+            s.measure("median wait", f"SELECT median({WAIT}) {chosen}", "s"),
+            s.measure("median step", f"SELECT median(duration_s) {chosen}", "s"),
         ),
         falsifier="With one batch used again and again the step takes as long.",
         change=Change(diff="- DataLoader(data)\n+ DataLoader(data, num_workers=8, pin_memory=True)"),

@@ -28,13 +28,13 @@ import math
 
 from ampscope.diagnose.finding import Abstain, Change, Evidence, Where
 from ampscope.diagnose.narrow import Spread, Window, spreads, unfit, window_of
-from ampscope.diagnose.rule import SYMPTOM, Found, Rule, rule
+from ampscope.diagnose.rule import OUTLOOK, Found, Rule, rule
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.text import pow2, sci
 from ampscope.diagnose.work import span
 
 
-@rule("AMP801", "fp16-ready", "info", needs=("tensors",), depth=SYMPTOM)
+@rule("AMP801", "fp16-ready", "info", needs=("tensors",), depth=OUTLOOK)
 def fp16_ready(rule: Rule, s: Signals) -> Found:
     """The window of loss scales over all sampled gradients, and the headroom of the forward values."""
     if "float16" in s.training_dtypes or s.half_ops("float16"):

@@ -30,13 +30,13 @@ from collections.abc import Sequence
 
 from ampscope.diagnose.finding import Abstain, Evidence, Where
 from ampscope.diagnose.narrow import E4M3, E5M2, Narrow, Spread, of_matrices, unfit, worst_first
-from ampscope.diagnose.rule import SYMPTOM, Found, Rule, rule
+from ampscope.diagnose.rule import OUTLOOK, Found, Rule, rule
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.text import count, listed, percent
 from ampscope.diagnose.work import span
 
 
-@rule("AMP802", "fp8-ready", "info", needs=("tensors",), depth=SYMPTOM)
+@rule("AMP802", "fp8-ready", "info", needs=("tensors",), depth=OUTLOOK)
 def fp8_ready(rule: Rule, s: Signals) -> Found:
     """Flushed shares of weights, activations and gradients of layers with a weight matrix, in e4m3 and e5m2."""
     why = unfit(s)

@@ -27,13 +27,13 @@ from __future__ import annotations
 
 from ampscope.diagnose.finding import Abstain, Evidence, Where
 from ampscope.diagnose.narrow import E2M1, of_matrices, unfit, worst_first
-from ampscope.diagnose.rule import SYMPTOM, Found, Rule, rule
+from ampscope.diagnose.rule import OUTLOOK, Found, Rule, rule
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.text import listed, percent
 from ampscope.diagnose.work import span
 
 
-@rule("AMP803", "fp4-ready", "info", needs=("tensors",), depth=SYMPTOM)
+@rule("AMP803", "fp4-ready", "info", needs=("tensors",), depth=OUTLOOK)
 def fp4_ready(rule: Rule, s: Signals) -> Found:
     """Layers whose weights and outputs lose little in e2m1 even under one scale for the whole tensor."""
     why = unfit(s)

@@ -107,3 +107,25 @@ def test_silent_when_the_loss_is_scaled_or_added_later(tmp_path: Path, how: str)
 
 def test_silent_on_an_optimizer_of_its_own(tmp_path: Path) -> None:
     assert serious(judge(tmp_path, generator_and_critic)) == []
+
+
+def cached_gradients() -> None:
+    """The loss stops at detached features, whose scaled gradient the encoder is handed afterwards."""
+    encoder, head = nn.Linear(16, 8), nn.Linear(8, 4)
+    optimizer = torch.optim.SGD([*encoder.parameters(), *head.parameters()], lr=0.05)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    for _ in range(4):
+        x, y = labelled()
+        optimizer.zero_grad()
+        with half():
+            features = encoder(x)
+            held = features.detach().requires_grad_()
+            loss = F.cross_entropy(head(held), y)
+        scaler.scale(loss).backward()
+        features.backward(held.grad)
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def test_a_gradient_that_is_handed_on_may_be_scaled(tmp_path: Path) -> None:
+    assert serious(judge(tmp_path, cached_gradients)) == []

@@ -72,6 +72,23 @@ def partly_frozen() -> None:
         optimizer.step()
 
 
+def updated_without_a_step() -> None:
+    """The second model steps, and its scaler is checked, in every other iteration; update() runs in each."""
+    models = [classifier(), classifier()]
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.01) for m in models]
+    scalers = [torch.amp.GradScaler("cpu", init_scale=64.0) for _ in models]
+    for it in range(4):
+        for k, (model, optimizer, scaler) in enumerate(zip(models, optimizers, scalers, strict=True)):
+            if k == 0 or it % 2 == 0:
+                x, y = labelled()
+                with half():
+                    loss = F.cross_entropy(model(x), y)
+                optimizer.zero_grad()
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+            scaler.update()
+
+
 def test_rebuilt_loss_under_a_scaler(tmp_path: Path) -> None:
     found = judge(tmp_path, lambda: detached(scaled=True), raises=True)
     assert serious(found) == ["AMP117"]
@@ -111,3 +128,7 @@ def test_gradients_cleared_between_backward_and_step(tmp_path: Path) -> None:
 def test_silent_when_gradients_arrive(tmp_path: Path, train: object) -> None:
     assert callable(train)
     assert serious(judge(tmp_path, train)) == []
+
+
+def test_an_update_without_a_step_is_no_optimizer_without_gradients(tmp_path: Path) -> None:
+    assert serious(judge(tmp_path, updated_without_a_step, raises=True)) == ["AMP104"]

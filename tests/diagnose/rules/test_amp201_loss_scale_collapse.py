@@ -4,6 +4,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from tests.diagnose.judging import classifier, half, judge, labelled, only, serious
 
@@ -41,3 +42,24 @@ def test_silent_on_a_scale_that_is_found_anew(tmp_path: Path) -> None:
 
 def test_silent_on_a_few_skips(tmp_path: Path) -> None:
     assert serious(judge(tmp_path, lambda: train(range(10, 13)))) == []
+
+
+def summed(weight: float) -> None:
+    """One branch whose gradients overflow even at a loss scale of 1, and a short growth interval."""
+    model = nn.Linear(32, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    scaler = torch.amp.GradScaler("cpu", growth_interval=5)
+    for _ in range(50):
+        x = torch.randn(256, 32)
+        optimizer.zero_grad()
+        with half():
+            loss = ((model(x).float() - x[:, :8]) * weight).square().sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def test_a_scale_that_settles_below_one_is_no_matter_of_its_start_or_growth(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: summed(60.0))
+    assert serious(found) == ["AMP201"]
+    assert only(found, "AMP201").severity == "warning"

@@ -30,6 +30,23 @@ def train(where: str, dtype: torch.dtype = torch.float16, from_step: int = 3) ->
         scaler.update()
 
 
+def one_bad_target() -> None:
+    """A single missing target, in a step of which no census and no watch saw the forward."""
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**7)
+    for step in range(10):
+        x, y = torch.randn(32, 16), torch.randn(32, 2)
+        if step == 5:
+            y[4, 1] = float("nan")
+        optimizer.zero_grad()
+        with half():
+            out = model(x)
+        scaler.scale(F.mse_loss(out.float(), y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
 def without_modules() -> None:
     first, second = torch.randn(16, 32).requires_grad_(), torch.randn(32, 4).requires_grad_()
     optimizer = torch.optim.SGD([first, second], lr=1e-3)
@@ -77,6 +94,15 @@ def test_missing_values_in_the_target(tmp_path: Path) -> None:
     found = judge(tmp_path, lambda: train("target"))
     assert serious(found) == ["AMP414"]
     assert only(found, "AMP414").where.line == line_of(train, "targets[step])")
+
+
+def test_one_missing_target(tmp_path: Path) -> None:
+    found = judge(tmp_path, one_bad_target)
+    assert serious(found) == ["AMP414"]
+    finding = only(found, "AMP414")
+    assert finding.where.steps == (5, 5)
+    assert finding.where.module is None
+    assert "beside the model's output holds NaN in 1 of 64 elements" in finding.claim
 
 
 def test_a_model_without_modules(tmp_path: Path) -> None:

@@ -42,3 +42,21 @@ def test_a_learning_rate_that_jumps(tmp_path: Path) -> None:
 @pytest.mark.parametrize("noise", [0.0, 30.0])
 def test_silent_on_a_smooth_and_on_a_noisy_loss(tmp_path: Path, noise: float) -> None:
     assert "AMP415" not in codes(judge(tmp_path, lambda: train(0.2, noise=noise), every=1))
+
+
+def another_task() -> None:
+    """The targets change for good, and the outputs follow as they are learnt: no spike of the model's making."""
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for step in range(70):
+        x = torch.randn(64, 8)
+        with half(torch.bfloat16):
+            out = model(x)
+        loss = F.mse_loss(out.float(), x[:, :1] * (1.0 if step < 30 else 10.0))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def test_silent_when_the_task_changes(tmp_path: Path) -> None:
+    assert "AMP415" not in codes(judge(tmp_path, another_task, every=1))

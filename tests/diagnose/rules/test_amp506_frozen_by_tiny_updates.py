@@ -59,6 +59,33 @@ def test_a_small_learning_rate_is_what_it_says(tmp_path: Path) -> None:
     assert serious(train(tmp_path, sgd, 1.0, rate=1e-11)) == []
 
 
+def large(make: Make, shift: float) -> Callable[[], None]:
+    """A parameter in physical units: large, and no gradient of a usual size is much beside it."""
+
+    def run() -> None:
+        temperature = torch.nn.Parameter(torch.full((32,), shift))
+        optimizer = make([temperature])
+        for _ in range(8):
+            x = torch.randn(64, 32)
+            optimizer.zero_grad()
+            (x * (temperature - shift - 1.0)).mean(1).square().mean().backward()
+            optimizer.step()
+
+    return run
+
+
+def test_adam_with_full_steps_is_not_frozen(tmp_path: Path) -> None:
+    """One element of 32 moves by 1e-3 a step, as Adam should, and that is nothing beside 5e3."""
+    found = judge(tmp_path, large(adam, 5e3), every=1)
+    assert "AMP506" not in found.coverage.fired
+
+
+def test_weights_that_are_large_by_nature_are_worth_a_word_only(tmp_path: Path) -> None:
+    found = judge(tmp_path, large(sgd, 1e3), every=1)
+    assert serious(found) == []
+    assert only(found, "AMP506").severity == "info"
+
+
 def test_convergence_is_not_frozen(tmp_path: Path) -> None:
     def converging() -> None:
         weight = torch.nn.Parameter(torch.ones(32))

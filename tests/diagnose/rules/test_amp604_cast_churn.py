@@ -86,6 +86,27 @@ def healthy() -> None:
                     model(torch.randn(8, 16))
 
 
+def per_sample() -> None:
+    """Gradients of one example each, taken by autograd.grad: no backward() in between, and no cast too many."""
+    model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 2))
+    params = list(model.parameters())
+    optimizer = torch.optim.SGD(params, lr=1e-2)
+    for _ in range(3):
+        for p in params:
+            p.grad = torch.zeros_like(p)
+        for x in torch.randn(8, 1, 16):
+            with half(torch.bfloat16):
+                loss = model(x).float().square().mean()
+            for p, g in zip(params, torch.autograd.grad(loss, params), strict=True):
+                assert p.grad is not None
+                p.grad += g / g.norm().clamp(min=1.0)
+        optimizer.step()
+
+
+def test_silent_where_every_example_has_a_graph_of_its_own(tmp_path: Path) -> None:
+    assert "AMP604" not in judge(tmp_path, per_sample).coverage.fired
+
+
 def test_silent_where_casts_are_needed(tmp_path: Path) -> None:
     assert "AMP604" not in judge(tmp_path, healthy).coverage.fired
 
