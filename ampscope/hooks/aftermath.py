@@ -41,6 +41,9 @@ class Aftermath(Collector):
         self._last_look = self.guarded(self._last_look_)
 
     def install(self) -> None:
+        if self.session.settings.level not in ("census", "watch"):
+            self._looks = LOOKS  # single ops are none of what was asked for
+            return
         self.wrap(torch.autograd.graph.saved_tensors_hooks, "__enter__", self._hooks_used)
 
     def remove(self) -> None:

@@ -19,6 +19,7 @@ class Stage(View):
     def __init__(self) -> None:
         super().__init__()
         self.books = SimpleNamespace(nested_s=None)
+        self.settings = SimpleNamespace(level="watch")
         self.segment = SimpleNamespace(
             level="range", index=0, own_s=0.0, work_began=1.0, micro=0, nonfinite_forward=False
         )
