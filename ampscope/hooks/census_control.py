@@ -47,6 +47,8 @@ class CensusControl(Collector):
         self._watch = Watch(session)
         self._profile = OpProfile()
         self._profile_is_off = False
+        self._overdue = False
+        """The profile's segment has ended within a backward, and the profile ends after it."""
         self._running: Any = None
         self._thread = 0
         """The thread on which it was started, and has to be stopped."""
@@ -128,6 +130,9 @@ class CensusControl(Collector):
 
     def _after_backward(self) -> None:
         sweep()
+        if self._overdue:
+            self._overdue = False
+            self._stop()
         self._begin(self._waiting)
 
     def _begin(self, wanted: str) -> None:
@@ -148,7 +153,11 @@ class CensusControl(Collector):
     def segment_end(self, segment: Segment) -> None:
         self._waiting = ""
         running = self._running
-        if running is not None and self._thread == threading.get_ident():
+        if running is not None and running is self._profile and torch._C._current_graph_task_id() != -1:
+            # An optimizer that steps within backward: the engine would switch the profiler on again at its end. The
+            # times of half a backward are those of no step.
+            self._overdue = self._profile_is_off = True
+        elif running is not None and self._thread == threading.get_ident():
             self._running = None
             table = "kernels" if running is self._profile else "ops"
             for row in running.stop():

@@ -9,6 +9,7 @@ from torch import nn
 
 from ampscope.hooks import install
 from ampscope.hooks.dispatch import OpMode
+from ampscope.hooks.yielding import profiler_runs
 from tests.support.opview import mode_stack
 from tests.support.recording import amp_training, batch, mlp, record, rows
 
@@ -104,6 +105,7 @@ def test_a_mode_that_ends_within_backward_is_gone_after_it(tmp_path: Path) -> No
                 assert not any(isinstance(mode, OpMode) for mode in mode_stack())
 
     trace = record(tmp_path, train, budget=1000.0)
+    assert not profiler_runs(), "nor is the profile, which began in a forward"
     assert len(rows(trace, "SELECT step FROM steps WHERE outcome = 'stepped'")) == 12
 
 
