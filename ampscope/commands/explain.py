@@ -37,6 +37,7 @@ def _print_list() -> None:
 def _print_page(code: str) -> None:
     import sys
 
+    from ampscope.diagnose.pages import page
     from ampscope.diagnose.rule import all_rules, find_rule
 
     rule = find_rule(code)
@@ -47,9 +48,9 @@ def _print_page(code: str) -> None:
         close = get_close_matches(code.upper(), known, n=1) or get_close_matches(code.lower(), known, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""
         raise AmpscopeError(f"There is no diagnosis {code!r}.{hint} `ampscope explain --all` lists them.")
-    text = f"# {rule.code} {rule.name} ({rule.severity})\n\n{rule.page}"
+    text = page(rule)
     if not sys.stdout.isatty():
-        print(text)
+        sys.stdout.write(text)
         return
     from rich.console import Console
     from rich.markdown import Markdown

@@ -5,9 +5,9 @@ Holds no strong reference to anything of the user's.
 
 from __future__ import annotations
 
+import itertools
 import re
 import weakref
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,15 +40,15 @@ class Ordinals:
 
     def __init__(self) -> None:
         self._names: dict[int, tuple[weakref.ref[Any], str]] = {}
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, Iterator[int]] = {}
 
     def name(self, thing: Any) -> str:
         entry = self._names.get(id(thing))
         if entry is not None and entry[0]() is thing:
             return entry[1]
         kind = type(thing).__name__
-        name = f"{kind}#{self._counts[kind]}"
-        self._counts[kind] += 1
+        # Threads that make objects at once get numbers of their own: each of these calls is one to the interpreter.
+        name = f"{kind}#{next(self._counts.setdefault(kind, itertools.count()))}"
         self._names[id(thing)] = (weakref.ref(thing), name)
         return name
 

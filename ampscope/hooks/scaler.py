@@ -275,9 +275,8 @@ class Scaler(Collector):
             session.deferred.put(scaler._scale, scale)
         if scaler._growth_tracker is not None:
             session.deferred.put(scaler._growth_tracker, tracker)
-        if any(key[0] == name for key in self._unscaled):
-            # unscale_ without step: the gradients were looked at and thrown away.
-            self._unscaled = {key for key in self._unscaled if key[0] != name}
+        # unscale_ without step: the gradients were looked at and thrown away. Other threads add theirs meanwhile.
+        self._unscaled.difference_update([key for key in tuple(self._unscaled) if key[0] == name])
         session.release()
 
 

@@ -5,6 +5,7 @@ so that data-loader workers, launchers and helper processes leave no files.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import defaultdict, deque
 
@@ -33,11 +34,16 @@ class Sink:
         self._early: deque[tuple[str, Row]] = deque(maxlen=BUFFER_ROWS)
         self._closed = False
         self._began = time.time()
+        self._changing = threading.RLock()
+        """Threads that train at the same time open one writer, and push no row past it."""
 
     def activate(self) -> None:
         """Claim a process number and open the writer. Idempotent."""
-        if self.active or self._closed:
-            return
+        with self._changing:
+            if not self.active and not self._closed:
+                self._activate()
+
+    def _activate(self) -> None:
         self.proc = claim_process(self.settings.run_dir, self.rank, process_info(self.rank))
         self._writer = TraceWriter(
             self.settings.run_dir,
@@ -53,9 +59,10 @@ class Sink:
         self.push(early)
 
     def push(self, rows: list[tuple[str, Row]]) -> None:
-        if self._writer is None:
-            self._early.extend(rows)
-            return
+        with self._changing:
+            if self._writer is None:
+                self._early.extend(rows)
+                return
         tables: defaultdict[str, list[Row]] = defaultdict(list)
         for table, row in rows:
             row["proc"] = self.proc

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import threading
+import time
+
 import torch
 from torch import nn
 
@@ -70,3 +73,32 @@ def test_buffers_have_the_names_of_their_modules() -> None:
         "1.running_var",
         "1.num_batches_tracked",
     }
+
+
+def test_objects_that_several_threads_make_at_once_have_names_of_their_own() -> None:
+    class Name(str):
+        """Looking it up in a dict lets the other threads run."""
+
+        def __hash__(self) -> int:
+            time.sleep(0.001)
+            return super().__hash__()
+
+    class Slow(type):
+        @property
+        def __name__(cls) -> str:  # type: ignore[override]
+            return Name("Thing")
+
+    class Thing(metaclass=Slow):
+        pass
+
+    ordinals, things, names = Ordinals(), [Thing() for _ in range(40)], list[str]()
+
+    def work(some: list[Thing]) -> None:
+        names.extend(ordinals.name(thing) for thing in some)
+
+    threads = [threading.Thread(target=work, args=(things[i::8],)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(names) == sorted(f"Thing#{i}" for i in range(40))

@@ -3,6 +3,8 @@ from __future__ import annotations
 import hashlib
 import os
 import runpy
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from ampscope.hooks.settings import Settings
 from ampscope.hooks.sink import BUFFER_ROWS, Sink
 from ampscope.trace.reader import open_trace
-from ampscope.trace.runinfo import create_run, finish_run
+from ampscope.trace.runinfo import claim_process, create_run, finish_run
 
 
 def test_rows_wait_until_the_process_trains(tmp_path: Path) -> None:
@@ -27,6 +29,34 @@ def test_rows_wait_until_the_process_trains(tmp_path: Path) -> None:
         "step": [0, 1],
         "proc": [0, 0],
     }
+
+
+def test_threads_that_train_at_once_share_one_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(*args: object) -> int:
+        claimed.append(threading.get_ident())
+        sink.push([("steps", {"step": 1})])
+        time.sleep(0.2)
+        return claim_process(*args)  # type: ignore[arg-type]
+
+    run = tmp_path / "run"
+    create_run(run, ["train.py"], {})
+    claimed: list[int] = []
+    monkeypatch.setattr("ampscope.hooks.sink.claim_process", slowly)
+    sink = Sink(Settings(str(run)))
+    threads = [threading.Thread(target=sink.activate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while not claimed:
+        time.sleep(0.01)
+    sink.push([("steps", {"step": 2})])
+    for thread in threads:
+        thread.join()
+    sink.close()
+    finish_run(run, 0)
+    assert len(claimed) == 1
+    with open_trace(run) as trace:
+        assert len(trace.info.processes) == 1
+        assert sorted(trace.sql("SELECT step FROM steps")["step"]) == [1, 2]
 
 
 def test_what_waits_is_bounded() -> None:

@@ -64,7 +64,7 @@ def fp4_ready(rule: Rule, s: Signals) -> Found:
         f"{len(fit)} of {len(worst)} layers fit the range of FP4: with a scale for each tensor at most "
         f"{percent(bound)} of their weights and outputs become zero in e2m1, with scales for blocks no more "
         f"({listed(fit)}). {_others(len(worst) - len(fit))}",
-        "Evaluate the open layers with ampscope.numerics.evaluate_both on their tensors before leaving them out.",
+        _advice(len(worst) - len(fit)),
         evidence=(
             Evidence("layers that fit", len(fit), "layers", "predicted"),
             Evidence("share that becomes zero there, at most", bound, "", "predicted"),
@@ -77,3 +77,10 @@ def _others(n: int) -> str:
     if not n:
         return "The error of what stays is not predicted: it needs the values."
     return f"The other {n} are open: scales for blocks need the values, which a histogram does not hold."
+
+
+def _advice(n: int) -> str:
+    tool = "ampscope.numerics.evaluate_both on their tensors"
+    if not n:
+        return f"Measure the rounding error of the layers with {tool} before trying FP4."
+    return f"Evaluate the open layers with {tool} before leaving them out."

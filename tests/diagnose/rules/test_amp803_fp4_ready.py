@@ -32,6 +32,7 @@ def test_a_layer_of_narrow_range_fits(tmp_path: Path) -> None:
     assert serious(found) == []
     finding = only(found, "AMP803")
     assert "1 of 1 layers fit" in finding.claim
+    assert "open layers" not in finding.recommendation
 
 
 def test_a_wide_range_needs_the_values(tmp_path: Path) -> None:
