@@ -31,6 +31,10 @@ class Policy:
     """A factor applied to the gradients that is 1/scale to within half a binade is meant to take out the scale."""
     same_factor: float = 1.01
     """Ratio of the factors of two gradients that were multiplied by one number: room for rounding in half."""
+    mild_edit: float = 8.0
+    """Shrinkage of a gradient's norm that an average over replicas may bring (the square root of their number) and a
+    projection; it may double in a sum of two. Clamping scaled gradients to limits that are meant for unscaled ones
+    shrinks it by about the loss scale, and noise adds to it."""
     scaled_limit: float = 1e-3
     """A clip limit above a thousandth of the loss scale was multiplied by the scale: limits in use are 0.001 and
     more, scales at least 16."""

@@ -85,8 +85,9 @@ def _edits(rule: Rule, s: Signals) -> Iterator[Finding]:
             f"Gradients were changed in place while multiplied by the loss scale {pow2(window.scale)}, in "
             f"{count(len(pairs), 'step')}: whatever was added or clamped there is divided by the scale afterwards.",
             "Call `scaler.unscale_(optimizer)` before editing gradients.",
+            severity="critical" if _drastic(s, [e for _, e in pairs]) else "info",
             evidence=_evidence(s, edit),
-            falsifier="The edit multiplies all gradients by one factor that does not depend on the scale.",
+            falsifier="What is done commutes with the scale: a factor, or an average with other scaled gradients.",
         )
 
 
@@ -110,6 +111,13 @@ def _varies(s: Signals, edits: list[Call]) -> bool:
     return any(
         not a / near <= b <= a * near for other in factors[1:] for a, b in zip(first, other, strict=True)
     )
+
+
+def _drastic(s: Signals, edits: list[Call]) -> bool:
+    """Whether the norms change as clamping makes them, which knows nothing of the scale. An average with the scaled
+    gradients of other replicas, a projection or a centred gradient stays near what it was, and commutes."""
+    mild = s.policy.mild_edit
+    return any(e.value is not None and not 1.0 / mild <= e.value <= 2.0 for e in edits)
 
 
 def _evidence(s: Signals, call: Call) -> list[Evidence | None]:

@@ -67,6 +67,20 @@ def average(model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.am
         p.grad.div_(4)
 
 
+def average_of_replicas(
+    model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler
+) -> None:
+    """What an all_reduce by hand does: the scaled gradients of another batch are added, and the sum is halved."""
+    own = [p.grad for p in model.parameters()]
+    x, y = labelled()
+    with half():
+        loss = F.cross_entropy(model(x), y)
+    others = torch.autograd.grad(scaler.scale(loss), list(model.parameters()))
+    for grad, other in zip(own, others, strict=True):
+        assert grad is not None
+        grad.add_(other).div_(2)
+
+
 def test_clip_of_scaled_gradients_is_named_with_its_line(tmp_path: Path) -> None:
     found = judge(tmp_path, lambda: train(clip_scaled))
     finding = found.findings[0]
@@ -87,6 +101,8 @@ def test_other_edits_of_scaled_gradients(tmp_path: Path, middle: Middle) -> None
     assert only(found, "AMP101").evidence
 
 
-@pytest.mark.parametrize("middle", [unscale_then_clip, clip_at_scaled_limit, measure_only, average])
+@pytest.mark.parametrize(
+    "middle", [unscale_then_clip, clip_at_scaled_limit, measure_only, average, average_of_replicas]
+)
 def test_silent_on_the_repaired_loop_and_its_look_alikes(tmp_path: Path, middle: Middle) -> None:
     assert serious(judge(tmp_path, lambda: train(middle))) == []
