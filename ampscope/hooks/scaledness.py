@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from ampscope.hooks.quiet import readable
+
 SCALED_MARK = "ampscope.scaled"
 PENALTY_MARK = "ampscope.grad_of_scaled"
 ONES = 4096
@@ -62,9 +64,10 @@ def weighted(state: RootState, gradient: Any, scales: tuple[float, ...]) -> Root
     earlier backward left may carry the scale or not: unknown. A number that is the scale scales by hand."""
     if state.scaled == "scaled" or not isinstance(gradient, torch.Tensor):
         return state
-    if type(gradient) is not torch.Tensor or gradient.device.type != "cpu" or gradient.numel() > ONES:
+    source = readable(gradient)
+    if source is None or source.device.type != "cpu" or source.numel() > ONES:
         return state if gradient.numel() == 1 else replace(state, scaled="unknown")
-    values = set(gradient.detach().reshape(-1).tolist())
+    values = set(source.detach().reshape(-1).tolist())
     if values == {1.0}:
         return state
     scales_it = len(values) == 1 and any(abs(v - scale) <= 1e-6 * scale for v in values for scale in scales)

@@ -91,4 +91,5 @@ def test_what_backward_is_given_to_begin_with() -> None:
     assert weighted(state, torch.tensor(1024.0), SCALES).scaled == "scaled"
     assert weighted(state, torch.rand(8), SCALES).scaled == "unknown"
     assert weighted(state, torch.ones(ONES + 1), SCALES).scaled == "unknown"
+    assert weighted(state, torch.ones(8, device="meta"), SCALES).scaled == "unknown"
     assert weighted(root_state(scaled(weight().sum()), SCALES), torch.rand(8), SCALES).scaled == "scaled"
