@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ampscope.app.judge import Judge
 from ampscope.app.queries import runlog
 from ampscope.app.queries.source import Cache, Source
 from ampscope.app.state import View
@@ -33,8 +34,7 @@ class OpenRun:
         self.name = name
         self.trace = trace
         self.cache = Cache(trace)
-        self._lock = threading.Lock()
-        self._diagnosis: Diagnosis | None = None
+        self.judge = Judge(trace)
         self.version = 0
         """Grows whenever there is something new to show."""
 
@@ -46,23 +46,16 @@ class OpenRun:
         """Takes in what was recorded since; forgets what was computed from the old state."""
         state = self.trace.info.state
         if self.trace.refresh() or self.trace.info.state != state:
-            with self._lock:
-                self._diagnosis = None
-                self.cache.clear()
-                self.version += 1
-
-    def known_diagnosis(self) -> Diagnosis | None:
-        """The diagnosis if it was made already."""
-        return self._diagnosis
+            self.judge.forget()
+            self.cache.clear()
+            self.version += 1
 
     def diagnosis(self) -> Diagnosis:
-        """What the rules say of the run as it is now; computed once per state of the run."""
-        with self._lock:
-            if self._diagnosis is None:
-                from ampscope.diagnose import diagnose
-
-                self._diagnosis = diagnose(self.trace)
-            return self._diagnosis
+        """What the rules say of the run as it is now. Waits for it: a part that asks for it says `judged`, and is
+        rendered only when it is there."""
+        found = self.judge.wait()
+        assert found is not None  # without a limit `wait` ends with a diagnosis or raises
+        return found
 
     def processes(self) -> list[tuple[int, int]]:
         """(rank, proc) of every recorded process; one placeholder for a run without steps."""
@@ -154,6 +147,7 @@ class RunStore:
         with self._lock:
             for run in self._open.values():
                 run.trace.close()
+                run.judge.close()
             self._open.clear()
 
 

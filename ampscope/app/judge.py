@@ -1,0 +1,84 @@
+"""The diagnosis of a run, made in a thread of its own: no request has to wait for it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ampscope.diagnose.diagnosis import Diagnosis
+    from ampscope.trace.reader import Trace
+
+
+class Judge:
+    """Diagnoses one run. Safe to use from several threads; `close` before the interpreter ends."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._changed = threading.Condition()
+        self._known: Diagnosis | None = None
+        self._error: Exception | None = None
+        self._age = 0
+        self._thread: threading.Thread | None = None
+
+    @property
+    def known(self) -> Diagnosis | None:
+        """The diagnosis, if it was made since the last `forget`."""
+        return self._known
+
+    @property
+    def settled(self) -> bool:
+        """Whether what is known is of the run as it is now: False while a newer diagnosis is being made."""
+        with self._changed:
+            return self._thread is None and (self._known or self._error) is not None
+
+    def forget(self) -> None:
+        """The run has grown: what is known holds no longer."""
+        with self._changed:
+            self._known = self._error = None
+            self._age += 1
+
+    def wait(self, seconds: float | None = None) -> Diagnosis | None:
+        """Begins the diagnosis where none is known; None when it is not there after `seconds` (None: however long
+        it takes). Raises what diagnosing raised."""
+        with self._changed:
+            if self._thread is None and not self._there():
+                self._thread = threading.Thread(target=self._work, name="ampscope-judge", daemon=True)
+                self._thread.start()
+            self._changed.wait_for(self._there, seconds)
+            if self._error is not None:
+                raise self._error
+            return self._known
+
+    def close(self) -> None:
+        """Waits for a diagnosis under way. Close the trace before: its next query then fails, and it ends soon."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _there(self) -> bool:
+        return self._known is not None or self._error is not None
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                age = self._age
+            found, error = self._diagnose()
+            with self._changed:
+                # A live run may grow faster than it is diagnosed: then the newest there is is shown meanwhile.
+                self._known, self._error = found, error
+                if age == self._age:
+                    self._thread = None
+                self._changed.notify_all()
+                if self._thread is None:
+                    return
+
+    def _diagnose(self) -> tuple[Diagnosis | None, Exception | None]:
+        from ampscope.diagnose import diagnose
+        from ampscope.diagnose.silence import read_silence
+
+        try:
+            return diagnose(self._trace, read_silence(Path.cwd())), None
+        except Exception as error:
+            return None, error
