@@ -60,11 +60,9 @@ def register(app: Dash, runs: RunStore) -> None:
         if not rendered or "path" not in rendered:
             return dash.no_update, dash.no_update
         view = View.parse(rendered["path"], rendered["search"])
-        with runs.serving():
-            content, settled = attempt(runs, view, id["name"])
-            if settled and id["name"] in ("/verdict", "findings/list"):
-                badge = {"type": "nav-count", "path": "/findings"}
-                dash.set_props(badge, {"children": count_of(runs, view)})
+        content, settled = attempt(runs, view, id["name"])
+        if settled and id["name"] in ("/verdict", "findings/list"):
+            dash.set_props({"type": "nav-count", "path": "/findings"}, {"children": count_of(runs, view)})
         return content, settled
 
 
@@ -81,17 +79,19 @@ def context_of(runs: RunStore, view: View) -> Context:
 def attempt(runs: RunStore, view: View, name: str) -> tuple[Any, bool]:
     """(content of a part or no update, whether that is the last word): a part that shows the diagnosis is asked for
     again until the diagnosis is made, so that it holds no connection and no thread of the server meanwhile."""
+    settled = True
     try:
-        context = context_of(runs, view)
-        part = _part(page_of(view), context, name)
-        if part is None or not part.judged:
-            return fill_part(runs, view, name), True
-        if context.run.judge.wait(PATIENCE) is None:
-            return dash.no_update, False
+        with runs.serving():
+            context = context_of(runs, view)
+            part = _part(page_of(view), context, name)
+        if part is not None and part.judged:
+            if context.run.judge.wait(PATIENCE) is None:
+                return dash.no_update, False
+            settled = context.run.judge.settled
     except Exception:
-        # `fill_part` meets it again, and says it.
-        return fill_part(runs, view, name), True
-    return fill_part(runs, view, name), context.run.judge.settled
+        settled = True  # `fill_part` meets it again, and says it
+    with runs.serving():
+        return fill_part(runs, view, name), settled
 
 
 def fill_part(runs: RunStore, view: View, name: str) -> Any:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ampscope.diagnose.diagnosis import Diagnosis
+    from ampscope.trace.integrity import Integrity
     from ampscope.trace.reader import Trace
+    from ampscope.trace.records import RunInfo
 
 
 class Judge:
-    """Diagnoses one run. Safe to use from several threads; `close` before the interpreter ends."""
+    """Diagnoses one run. Safe to use from several threads; `close` before the interpreter ends.
 
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
+    `pause` is called before each query of the diagnosis: it may wait, to let others go first.
+    """
+
+    def __init__(self, trace: Trace, pause: Callable[[], None] = lambda: None) -> None:
+        self._trace = _Polite(trace, pause)
         self._changed = threading.Condition()
         self._known: Diagnosis | None = None
         self._error: Exception | None = None
@@ -82,3 +90,23 @@ class Judge:
             return diagnose(self._trace, read_silence(Path.cwd())), None
         except Exception as error:
             return None, error
+
+
+class _Polite:
+    """A trace whose queries wait until nobody else has to."""
+
+    def __init__(self, trace: Trace, pause: Callable[[], None]) -> None:
+        self._trace = trace
+        self._pause = pause
+
+    @property
+    def info(self) -> RunInfo:
+        return self._trace.info
+
+    @property
+    def integrity(self) -> Integrity:
+        return self._trace.integrity
+
+    def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame:
+        self._pause()
+        return self._trace.sql(query, params)

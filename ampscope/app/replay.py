@@ -21,25 +21,42 @@ from ampscope.app.runs import Context
 DEFAULTS = {"init": 65536.0, "growth": 2.0, "backoff": 0.5, "interval": 2000.0}
 """Policy of torch.amp.GradScaler, for a run without one."""
 
+NOTHING = {
+    "steps": ("No step was recorded", "The script ended before its first optimizer step."),
+    "broken": (
+        "No policy would have helped",
+        "The loss was NaN or inf at every step, before any gradient: all of them are skipped at every loss scale.",
+    ),
+    "unread": (
+        "No finite gradient was read in this run",
+        "The replay needs the largest gradient of some steps: sample more of them (`ampscope run --every 1 …`).",
+    ),
+}
+"""What is said for each `obstacle`."""
+
 HEIGHT = 420
 
 
 def policy(context: Context) -> dict[str, float]:
-    """The policy that the replay starts from: of the recorded scaler, from the first scale in force."""
+    """The policy that the replay starts from: of the busiest recorded scaler, from the first scale in force."""
     rows = steps.policy(context.src)
-    found = replay.rounds(context.src)
-    if rows.empty or found["scale"].isna().all():
+    rows = rows[rows["first"].notna()]
+    if rows.empty:
         return dict(DEFAULTS)
     busiest = rows.sort_values(["updates", "scaler"], ascending=[False, True]).iloc[0]
-    names = {"growth": "growth_factor", "backoff": "backoff_factor", "interval": "growth_interval"}
+    names = {
+        "init": "first",
+        "growth": "growth_factor",
+        "backoff": "backoff_factor",
+        "interval": "growth_interval",
+    }
     known = {key: busiest[name] for key, name in names.items()}
-    out = {key: DEFAULTS[key] if pd.isna(value) else float(value) for key, value in known.items()}
-    return {"init": float(found["scale"].dropna().iloc[0]), **out}
+    return {key: DEFAULTS[key] if pd.isna(value) else float(value) for key, value in known.items()}
 
 
 def controls(context: Context) -> list[Control]:
     """None where there is nothing to replay."""
-    if _empty(replay.rounds(context.src)) is not None:
+    if replay.obstacle(context.src):
         return []
     names = {
         "init": "init_scale",
@@ -53,10 +70,10 @@ def controls(context: Context) -> list[Control]:
 
 def view(context: Context) -> Any:
     """The card: figure and numbers are drawn by the browser."""
+    obstacle = replay.obstacle(context.src)
+    if obstacle:
+        return notice(*NOTHING[obstacle])
     found = replay.rounds(context.src)
-    nothing = _empty(found)
-    if nothing is not None:
-        return nothing
     id = {"of": "run"}
     return [
         dcc.Store(id={"type": "replay-data", **id}, data=data(context, found)),
@@ -76,23 +93,6 @@ def view(context: Context) -> Any:
             className="subtitle",
         ),
     ]  # fmt: skip
-
-
-def _empty(found: pd.DataFrame) -> Any:
-    """What is said where there is nothing to replay; None where there is."""
-    if found.empty:
-        return notice("No step was recorded", "The script ended before its first optimizer step.")
-    if found["broken"].all():
-        return notice(
-            "No policy would have helped",
-            "The loss was NaN or inf at every step, before any gradient: all of them are skipped at every loss scale.",
-        )
-    if found["amax"].notna().any():
-        return None
-    return notice(
-        "No finite gradient was read in this run",
-        "The replay needs the largest gradient of some steps: sample more of them (`ampscope run --every 1 …`).",
-    )
 
 
 def data(context: Context, found: pd.DataFrame) -> dict[str, Any]:

@@ -27,14 +27,18 @@ POLITE_SECONDS = 0.15
 """How long no request may have come before the next query is run ahead."""
 
 
+GIVE_WAY_SECONDS = 2.0
+"""How long a query of the diagnosis waits at most for requests to be served."""
+
+
 class OpenRun:
     """One run, opened. Safe to use from the server's threads."""
 
-    def __init__(self, name: str, trace: Trace) -> None:
+    def __init__(self, name: str, trace: Trace, pause: Callable[[], None] = lambda: None) -> None:
         self.name = name
         self.trace = trace
         self.cache = Cache(trace)
-        self.judge = Judge(trace)
+        self.judge = Judge(trace, pause)
         self.version = 0
         """Grows whenever there is something new to show."""
 
@@ -97,7 +101,7 @@ class RunStore:
                 path = self._paths.get(name)
                 if path is None:
                     raise AmpscopeError(f"There is no run {name!r} in this dashboard.")
-                found = self._open[name] = OpenRun(name, open_trace(path))
+                found = self._open[name] = OpenRun(name, open_trace(path), self.give_way)
             return found
 
     def warm(self) -> None:
@@ -129,6 +133,12 @@ class RunStore:
         finally:
             with self._lock:
                 self._serving -= 1
+
+    def give_way(self) -> None:
+        """Waits while a request is served, but not for long: the diagnosis has to come to its end too."""
+        end = time.monotonic() + GIVE_WAY_SECONDS
+        while self._serving and not self._closing and time.monotonic() < end:
+            time.sleep(0.02)
 
     def _quiet(self) -> bool:
         """Waits until no request has been served for a moment; False when the dashboard ends."""

@@ -107,3 +107,26 @@ def test_a_part_that_cannot_be_judged_says_so(tmp_path: Path) -> None:
     content, settled = callbacks.attempt(RunStore([tmp_path / "gone"]), View(), "/verdict")
     assert settled
     assert "cannot be shown" in walk.text(content)
+
+
+def test_it_gives_way_before_each_query(run_dir_store: RunStore) -> None:
+    calls: list[None] = []
+    judge = Judge(run_dir_store.get("first").trace, lambda: calls.append(None))
+    found = judge.wait()
+    judge.close()
+    assert found is not None
+    assert len(calls) > 20
+
+
+def test_a_query_waits_while_a_request_is_served_but_not_for_ever(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore([run_dir])
+    start = time.perf_counter()
+    store.give_way()
+    assert time.perf_counter() - start < 0.02
+    monkeypatch.setattr("ampscope.app.runs.GIVE_WAY_SECONDS", 0.2)
+    with store.serving():
+        start = time.perf_counter()
+        store.give_way()
+        assert time.perf_counter() - start >= 0.2

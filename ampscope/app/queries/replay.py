@@ -42,6 +42,23 @@ def rounds(src: Source) -> pd.DataFrame:
     )
 
 
+def obstacle(src: Source) -> str:
+    """Why there is nothing to replay: steps (none was recorded), broken (every loss was NaN or inf), unread (no
+    gradient was); "" where there is something. Quick, unlike `rounds`."""
+    row = src.frame(
+        """SELECT count(*) AS steps, coalesce(bool_and(loss IS NOT NULL AND NOT isfinite(loss)), false) AS broken
+           FROM {steps} WHERE outcome IN ('stepped', 'skipped')"""
+    ).iloc[0]
+    if not row["steps"]:
+        return "steps"
+    if row["broken"]:
+        return "broken"
+    read = src.frame(
+        "SELECT 1 FROM {tensors} WHERE role IN ('grad', 'activation_grad') AND amax IS NOT NULL LIMIT 1"
+    )
+    return "unread" if read.empty else ""
+
+
 def runs_of_rounds(found: pd.DataFrame) -> pd.DataFrame:
     """`rounds` with equal neighbours joined: columns step (of the first), n, scale, skipped, broken, read, amax.
 

@@ -90,3 +90,12 @@ def test_what_was_not_measured_stays_null(tmp_path: Path, column: str) -> None:
     rows = replay.runs_of_rounds(replay.rounds(source(kit.write(tmp_path / "r"))))
     assert rows[column].isna().all()
     assert isinstance(rows, pd.DataFrame)
+
+
+def test_what_stands_in_the_way(tmp_path: Path, src: Source, bare: Source) -> None:
+    assert replay.obstacle(src) == ""
+    assert replay.obstacle(bare) == "steps"
+    assert replay.obstacle(source(RunKit(nan_from=0).build().write(tmp_path / "nan"))) == "broken"
+    unread = RunKit().build()
+    del unread.rows["tensors"]
+    assert replay.obstacle(source(unread.write(tmp_path / "unread"))) == "unread"
