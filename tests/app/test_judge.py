@@ -130,3 +130,15 @@ def test_a_query_waits_while_a_request_is_served_but_not_for_ever(
         start = time.perf_counter()
         store.give_way()
         assert time.perf_counter() - start >= 0.2
+
+
+def test_what_a_project_silences_stays_silent(
+    run_dir_store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.ampscope]\nsilence = { AMP112 = "known" }\n')
+    monkeypatch.chdir(tmp_path)
+    judge = Judge(run_dir_store.get("first").trace)
+    found = judge.wait()
+    judge.close()
+    assert found is not None
+    assert [(s.code, s.reason) for s in found.coverage.silenced] == [("AMP112", "known")]

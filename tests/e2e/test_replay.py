@@ -126,7 +126,7 @@ def test_a_setting_goes_into_the_address_and_asks_nothing(tab: OpenTab) -> None:
     page = t.open("scale")
     expect(page.get_by_text("With the recorded policy the replay takes the recorded course.")).to_be_visible()
     tile = page.locator(".mini", has_text="skipped steps")
-    expect(tile.locator(".mini-value")).to_have_text("3 of 40 (7.5 %)")
+    expect(tile.locator(".mini-value")).to_have_text("3 of 40")
     expect(page.locator(".mini", has_text="basis of the skips").locator(".mini-value")).to_have_text("exact")
     page.wait_for_timeout(300)
     asked = len(t.asked)
@@ -134,7 +134,7 @@ def test_a_setting_goes_into_the_address_and_asks_nothing(tab: OpenTab) -> None:
     box.fill("16384")
     box.press("Enter")
     expect(page).to_have_url(re.compile(r"init=16384"))
-    expect(tile.locator(".mini-value")).to_have_text("1 of 40 (2.5 %)")
+    expect(tile.locator(".mini-value")).to_have_text("1 of 40")
     expect(page.get_by_text("would have skipped 2 fewer steps than the recorded run")).to_be_visible()
     page.wait_for_timeout(300)
     assert len(t.asked) == asked

@@ -3,6 +3,7 @@
   "use strict";
   const a = window.ampscope;
   const RECORDED = "#0f7fc4";
+  const FAINT = "rgba(15,127,196,0.5)"; /* the line that another may lie on */
   const REPLAYED = "#e69f00";
   const SKIP = "#d55e00";
   const MARKS = 1000; /* most single marks; the newest stay */
@@ -74,7 +75,7 @@
     layout.yaxis2 = Object.assign({}, base.layout.yaxis2, { range: [0, most > 0 ? 1.1 * most : 1] });
     const traces = [];
     if (then.x.length) {
-      traces.push(line("recorded", then.x, then.y, RECORDED, 5));
+      traces.push(line("recorded", then.x, then.y, FAINT, 4));
       if (then.skips.length) traces.push(marks("skipped, recorded", then.skips, RECORDED, "x-thin"));
     }
     traces.push(line("replayed", now.x, now.y, REPLAYED, 2));
@@ -92,17 +93,20 @@
     return low === high ? a.share(low) : a.share(low) + " – " + a.share(high);
   }
 
-  const percent = (n, of) => n + " of " + of + " (" + a.share(of ? n / of : 0) + ")";
+  const count = (n, of) => n + " of " + of;
 
   function numbers(data, now, then, flushed) {
     const was = data.recorded;
     const basis = now.assumed ? "estimated" : "exact";
     const why = now.assumed
-      ? now.assumed + " of " + now.n + " steps were not read: the larger of the nearest readings stands in for their gradients"
+      ? now.assumed + " of " + now.n + " steps are settled neither by a reading nor by what the run did: the larger of the nearest readings stands in"
       : "a reading, or what the run did at the step, decides every one of the " + now.n + " steps";
     const blind = data.through && data.through === data.format.label;
     return [
-      a.tile("skipped steps", percent(now.skipped, now.n), was ? "recorded " + percent(was.skipped, now.n) : "the run had no loss scale", ""),
+      a.tile(
+        "skipped steps", count(now.skipped, now.n),
+        a.share(now.n ? now.skipped / now.n : 0) + (was ? "; recorded " + count(was.skipped, now.n) : "; the run had no loss scale"), ""
+      ),
       a.tile("scale at the end", a.power(now.last), then.y.length ? "recorded, last step " + a.power(then.y[then.y.length - 1]) : "", ""),
       a.tile(
         "flushed to 0, mean", meanShare(flushed.now),
@@ -120,7 +124,7 @@
     const was = data.recorded;
     const cut = data.cut ? " Only the first " + now.n + " steps are replayed." : "";
     if (was && same) return "With the recorded policy the replay takes the recorded course." + cut;
-    if (!was) return "With this policy float16 would have skipped " + percent(now.skipped, now.n) + " steps." + cut;
+    if (!was) return "With this policy float16 would have skipped " + count(now.skipped, now.n) + " steps." + cut;
     const more = now.skipped - was.skipped;
     const how = more === 0 ? "as many steps as" : Math.abs(more) + (more > 0 ? " more" : " fewer") + (Math.abs(more) === 1 ? " step than" : " steps than");
     return "With this policy the scaler would have skipped " + how + " the recorded run." + cut;

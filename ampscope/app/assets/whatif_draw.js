@@ -130,8 +130,9 @@
   function drawSpectrum(base, data, format, k) {
     const edges = bands(format, k);
     const [low, high] = shown(data, edges);
-    const zero = low - 2;
-    const bad = high + 2;
+    const unit = Math.max(1, Math.round((high - low) / 24));
+    const zero = low - 1 - unit;
+    const bad = high + 1 + unit;
     const total = data.numel || 1;
     const x = [];
     const y = [];
@@ -151,12 +152,12 @@
       put(data.low + i, n, bandColors[band < 0 ? 3 : band], label);
     });
     put(bad, data.inf, NONFINITE, "inf");
-    put(bad + 1, data.nan, NONFINITE, "NaN");
+    put(bad + unit, data.nan, NONFINITE, "NaN");
     const layout = Object.assign({}, base.layout);
     layout.shapes = lines(edges, "x");
     layout.annotations = bandLabels(format, edges, low, high, "x", 2.5);
-    layout.xaxis = Object.assign({}, base.layout.xaxis, axisTicks(low, high, zero, bad, 1, 16), {
-      range: [zero - 0.8, bad + 1.8],
+    layout.xaxis = Object.assign({}, base.layout.xaxis, axisTicks(low, high, zero, bad, unit, 16), {
+      range: [zero - 0.8, bad + unit + 0.8],
     });
     return {
       data: [
