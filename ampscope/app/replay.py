@@ -114,12 +114,14 @@ def data(context: Context, found: pd.DataFrame) -> dict[str, Any]:
 
 
 def _plain(column: pd.Series) -> list[Any]:
-    return [None if pd.isna(v) else v for v in column.tolist()]
+    found: list[Any] = column.astype(object).where(column.notna(), None).tolist()
+    return found
 
 
 def _histograms(bins: pd.DataFrame, rows: pd.DataFrame) -> list[dict[str, Any]]:
     """One per sampled step that is a row of its own: its histogram, largest value and row."""
-    places: dict[Any, int] = {int(s): i for i, s in enumerate(rows["step"]) if rows["read"].iat[i]}
+    read = np.flatnonzero(rows["read"].to_numpy(dtype=bool))
+    places: dict[Any, int] = dict(zip(rows["step"].to_numpy()[read].tolist(), read.tolist(), strict=True))
     amax = rows["amax"].to_numpy(dtype=float)
     out = []
     for step, part in bins.groupby(bins["step"].astype(int)):

@@ -106,7 +106,7 @@ class RunStore:
 
     def warm(self) -> None:
         """Runs the slow queries of the first run ahead of the first click. Meant for a thread; never raises."""
-        from ampscope.app.queries import summary, tensors
+        from ampscope.app.queries import replay, summary, tensors
 
         try:
             src = self.get(self.names[0]).source(View())
@@ -114,7 +114,7 @@ class RunStore:
             kinds = tensors.held(src)
             work += [partial(tensors.spectra, src, kind.role, kind.stage) for kind in kinds[:1]]
             work += [partial(tensors.heat, src, kind.role, kind.stage) for kind in kinds]
-            work += [partial(tensors.limits, src), partial(tensors.floors, src)]
+            work += [partial(tensors.limits, src), partial(tensors.floors, src), partial(replay.rounds, src)]
             for query in work:
                 if not self._quiet():
                     return
