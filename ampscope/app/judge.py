@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ampscope.errors import AmpscopeError
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -60,7 +62,9 @@ class Judge:
             return self._known
 
     def close(self) -> None:
-        """Waits for a diagnosis under way. Close the trace before: its next query then fails, and it ends soon."""
+        """Ends a diagnosis under way after its current query, and waits for that. Close the trace afterwards: it
+        cannot be closed under a query."""
+        self._trace.ended = True
         thread = self._thread
         if thread is not None:
             thread.join()
@@ -98,6 +102,7 @@ class _Polite:
     def __init__(self, trace: Trace, pause: Callable[[], None]) -> None:
         self._trace = trace
         self._pause = pause
+        self.ended = False
 
     @property
     def info(self) -> RunInfo:
@@ -109,4 +114,6 @@ class _Polite:
 
     def sql(self, query: str, params: Sequence[Any] | None = None) -> pd.DataFrame:
         self._pause()
+        if self.ended:
+            raise AmpscopeError("The dashboard was closed.")
         return self._trace.sql(query, params)

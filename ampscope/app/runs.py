@@ -156,8 +156,8 @@ class RunStore:
         """Closes the traces."""
         with self._lock:
             for run in self._open.values():
-                run.trace.close()
                 run.judge.close()
+                run.trace.close()
             self._open.clear()
 
 

@@ -58,8 +58,9 @@ def test_a_run_that_grows_meanwhile_is_diagnosed_again(
     judge.wait(0.01)
     judge.forget()
     go.set()
-    judge.wait(20)
-    judge.close()
+    end = time.monotonic() + 20
+    while not judge.settled and time.monotonic() < end:
+        time.sleep(0.01)
     assert len(made) == 2
     assert judge.known is made[1]
     assert judge.settled
@@ -142,3 +143,23 @@ def test_what_a_project_silences_stays_silent(
     judge.close()
     assert found is not None
     assert [(s.code, s.reason) for s in found.coverage.silenced] == [("AMP112", "known")]
+
+
+def test_closing_ends_a_diagnosis_that_is_under_way(run_dir: Path) -> None:
+    store = RunStore([run_dir])
+    asked, go = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        asked.set()
+        assert go.wait(20)
+
+    run = store.get("first")
+    run.judge = Judge(run.trace, pause)
+    run.judge.wait(0.01)
+    assert asked.wait(20)
+    closing = threading.Thread(target=store.close)
+    closing.start()
+    go.set()
+    closing.join(20)
+    assert not closing.is_alive()
+    assert run.judge.settled
