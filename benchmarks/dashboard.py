@@ -147,6 +147,7 @@ VIEWS = (
     ("/", "", "/numbers"),
     ("/", "", "/course"),
     ("/scale", "", "scale/course"),
+    ("/scale", "", "scale/replay"),
     ("/gradients", "", "gradients/heat"),
     ("/gradients", "", "gradients/tensor"),
     ("/gradients", "", "gradients/window"),

@@ -25,6 +25,9 @@ from ampscope.errors import AmpscopeError
 LIVE_MS = 4000
 """How often a page of a live run looks for new rows."""
 
+PATIENCE = 0.3
+"""Seconds that a request waits for the diagnosis of a run. Most runs need no more."""
+
 
 def register(app: Dash, runs: RunStore) -> None:
     """Adds every callback to `app`."""
@@ -48,18 +51,19 @@ def register(app: Dash, runs: RunStore) -> None:
 
     @app.callback(  # type: ignore[untyped-decorator]
         Output({"type": "part", "name": MATCH}, "children"),
+        Output({"type": "again", "name": MATCH}, "disabled"),
         Input("rendered", "data"),
+        Input({"type": "again", "name": MATCH}, "n_intervals"),
         State({"type": "part", "name": MATCH}, "id"),
     )
-    def fill(rendered: dict[str, Any] | None, id: dict[str, str]) -> Any:
+    def fill(rendered: dict[str, Any] | None, again: int | None, id: dict[str, str]) -> Any:
         if not rendered or "path" not in rendered:
-            return dash.no_update
+            return dash.no_update, dash.no_update
         view = View.parse(rendered["path"], rendered["search"])
-        with runs.serving():
-            content = fill_part(runs, view, id["name"])
-        if id["name"] in ("/verdict", "findings/list"):
+        content, settled = attempt(runs, view, id["name"])
+        if settled and id["name"] in ("/verdict", "findings/list"):
             dash.set_props({"type": "nav-count", "path": "/findings"}, {"children": count_of(runs, view)})
-        return content
+        return content, settled
 
 
 def page_of(view: View) -> Page | None:
@@ -70,6 +74,24 @@ def context_of(runs: RunStore, view: View) -> Context:
     """Raises AmpscopeError when the run cannot be read."""
     run = runs.get(runs.name_of(view))
     return Context(run, run.source(view), view, runs)
+
+
+def attempt(runs: RunStore, view: View, name: str) -> tuple[Any, bool]:
+    """(content of a part or no update, whether that is the last word): a part that shows the diagnosis is asked for
+    again until the diagnosis is made, so that it holds no connection and no thread of the server meanwhile."""
+    settled = True
+    try:
+        with runs.serving():
+            context = context_of(runs, view)
+            part = _part(page_of(view), context, name)
+        if part is not None and part.judged:
+            if context.run.judge.wait(PATIENCE) is None:
+                return dash.no_update, False
+            settled = context.run.judge.settled
+    except Exception:
+        settled = True  # `fill_part` meets it again, and says it
+    with runs.serving():
+        return fill_part(runs, view, name), settled
 
 
 def fill_part(runs: RunStore, view: View, name: str) -> Any:
@@ -140,7 +162,7 @@ def _key(context: Context, page: Page | None) -> str:
 def count_of(runs: RunStore, view: View) -> str:
     """The number of faults, once they are known: a diagnosis is not made for the sake of a badge."""
     try:
-        known = runs.get(runs.name_of(view)).known_diagnosis()
+        known = runs.get(runs.name_of(view)).judge.known
     except AmpscopeError:
         return ""
     faults = known.at_or_above("warning") if known is not None else ()
@@ -201,6 +223,7 @@ def _register_clientside(app: Dash) -> None:
         Output({"type": "whatif-history", "of": MATCH}, "figure"),
         Output({"type": "whatif-spectrum", "of": MATCH}, "figure"),
         Output({"type": "whatif-numbers", "of": MATCH}, "children"),
+        Output({"type": "whatif-formats", "of": MATCH}, "children"),
         Input({"type": "whatif-data", "of": MATCH}, "data"),
         *choices,
     )
@@ -209,6 +232,14 @@ def _register_clientside(app: Dash) -> None:
         Output({"type": "window-figure", "of": MATCH}, "figure"),
         Output({"type": "window-advice", "of": MATCH}, "children"),
         Input({"type": "window-data", "of": MATCH}, "data"),
+        *choices,
+    )
+    client(
+        "replay",
+        Output({"type": "replay-figure", "of": MATCH}, "figure"),
+        Output({"type": "replay-numbers", "of": MATCH}, "children"),
+        Output({"type": "replay-words", "of": MATCH}, "children"),
+        Input({"type": "replay-data", "of": MATCH}, "data"),
         *choices,
     )
     slider = {"type": "slider", "key": ALL}

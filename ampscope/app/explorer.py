@@ -237,7 +237,7 @@ def parts(
                     "window",
                     window,
                     "Which loss scale fits all of them",
-                    f"One scale for the whole run: nothing overflows, each tensor keeps {1 - whatif.EPSILON:.1%}.",
+                    f"One for the whole run: nothing overflows, each tensor keeps {100 * (1 - whatif.EPSILON):g} %.",
                     height=380,
                 )
             )

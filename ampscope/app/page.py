@@ -22,7 +22,7 @@ class Control:
     """(value, label) in order."""
     default: str = ""
     kind: str = "select"
-    """select (searchable), segmented or scale (a number with a slider of powers of two)."""
+    """select (searchable), segmented, number (above 0) or scale (a number with a slider of powers of two)."""
     wide: bool = False
 
 
@@ -45,6 +45,8 @@ class Part:
     bare: bool = False
     """Without the frame of a card."""
     controls: Callable[[Context], Sequence[Control]] = no_controls
+    judged: bool = False
+    """Shows what the diagnosis says: it is rendered when that is made, and nothing else waits for it."""
 
 
 @dataclass(frozen=True)

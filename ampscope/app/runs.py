@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ampscope.app.judge import Judge
 from ampscope.app.queries import runlog
 from ampscope.app.queries.source import Cache, Source
 from ampscope.app.state import View
@@ -26,15 +27,18 @@ POLITE_SECONDS = 0.15
 """How long no request may have come before the next query is run ahead."""
 
 
+GIVE_WAY_SECONDS = 2.0
+"""How long a query of the diagnosis waits at most for requests to be served."""
+
+
 class OpenRun:
     """One run, opened. Safe to use from the server's threads."""
 
-    def __init__(self, name: str, trace: Trace) -> None:
+    def __init__(self, name: str, trace: Trace, pause: Callable[[], None] = lambda: None) -> None:
         self.name = name
         self.trace = trace
         self.cache = Cache(trace)
-        self._lock = threading.Lock()
-        self._diagnosis: Diagnosis | None = None
+        self.judge = Judge(trace, pause)
         self.version = 0
         """Grows whenever there is something new to show."""
 
@@ -46,23 +50,16 @@ class OpenRun:
         """Takes in what was recorded since; forgets what was computed from the old state."""
         state = self.trace.info.state
         if self.trace.refresh() or self.trace.info.state != state:
-            with self._lock:
-                self._diagnosis = None
-                self.cache.clear()
-                self.version += 1
-
-    def known_diagnosis(self) -> Diagnosis | None:
-        """The diagnosis if it was made already."""
-        return self._diagnosis
+            self.judge.forget()
+            self.cache.clear()
+            self.version += 1
 
     def diagnosis(self) -> Diagnosis:
-        """What the rules say of the run as it is now; computed once per state of the run."""
-        with self._lock:
-            if self._diagnosis is None:
-                from ampscope.diagnose import diagnose
-
-                self._diagnosis = diagnose(self.trace)
-            return self._diagnosis
+        """What the rules say of the run as it is now. Waits for it: a part that asks for it says `judged`, and is
+        rendered only when it is there."""
+        found = self.judge.wait()
+        assert found is not None  # without a limit `wait` ends with a diagnosis or raises
+        return found
 
     def processes(self) -> list[tuple[int, int]]:
         """(rank, proc) of every recorded process; one placeholder for a run without steps."""
@@ -104,12 +101,12 @@ class RunStore:
                 path = self._paths.get(name)
                 if path is None:
                     raise AmpscopeError(f"There is no run {name!r} in this dashboard.")
-                found = self._open[name] = OpenRun(name, open_trace(path))
+                found = self._open[name] = OpenRun(name, open_trace(path), self.give_way)
             return found
 
     def warm(self) -> None:
         """Runs the slow queries of the first run ahead of the first click. Meant for a thread; never raises."""
-        from ampscope.app.queries import summary, tensors
+        from ampscope.app.queries import replay, summary, tensors
 
         try:
             src = self.get(self.names[0]).source(View())
@@ -117,7 +114,7 @@ class RunStore:
             kinds = tensors.held(src)
             work += [partial(tensors.spectra, src, kind.role, kind.stage) for kind in kinds[:1]]
             work += [partial(tensors.heat, src, kind.role, kind.stage) for kind in kinds]
-            work += [partial(tensors.limits, src), partial(tensors.floors, src)]
+            work += [partial(tensors.limits, src), partial(tensors.floors, src), partial(replay.rounds, src)]
             for query in work:
                 if not self._quiet():
                     return
@@ -137,6 +134,12 @@ class RunStore:
             with self._lock:
                 self._serving -= 1
 
+    def give_way(self) -> None:
+        """Waits while a request is served, but not for long: the diagnosis has to come to its end too."""
+        end = time.monotonic() + GIVE_WAY_SECONDS
+        while self._serving and not self._closing and time.monotonic() < end:
+            time.sleep(0.02)
+
     def _quiet(self) -> bool:
         """Waits until no request has been served for a moment; False when the dashboard ends."""
         still = 0
@@ -153,6 +156,7 @@ class RunStore:
         """Closes the traces."""
         with self._lock:
             for run in self._open.values():
+                run.judge.close()
                 run.trace.close()
             self._open.clear()
 

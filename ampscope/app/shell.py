@@ -20,6 +20,9 @@ STATES = {
 }
 """State of a run: what it is called here, and its style."""
 
+AGAIN_MS = 700
+"""How often a part asks whether the diagnosis that it waits for is made."""
+
 
 def layout(sinks: Any, live_ms: int) -> Any:
     """The whole page, before anything of a run is known."""
@@ -64,7 +67,7 @@ def header_run(runs: RunStore, view: View, context: Context | None) -> Any:
         pieces += _state(context)
         processes = context.run.processes()
         if len(processes) > 1:
-            labels = [(f"{r}.{p}", f"rank {r}" + (f", process {p}" if p else "")) for r, p in processes]
+            labels = [(f"{r}.{p}", process_name(r, p)) for r, p in processes]
             pieces.append(ui.process_select(labels, f"{context.src.rank}.{context.src.proc}"))
             controls["process"] = labels[0][0]
     pieces.append(dcc.Store(id={"type": "defaults", "of": "header"}, data=controls))
@@ -97,6 +100,7 @@ def page_skeleton(page: Page, context: Context) -> Any:
                 ],
                 className="page-head",
             ),
+            _which(context),
             html.Div([_card(page, part, context) for part in parts], className="cards"),
             dcc.Store(id={"type": "defaults", "of": "page"}, data={c.key: c.default for c in every}),
         ],
@@ -105,13 +109,28 @@ def page_skeleton(page: Page, context: Context) -> Any:
     )
 
 
+def process_name(rank: int, proc: int) -> str:
+    """`rank 1`, or `rank 1, process 2` for one that another process of the rank came before."""
+    return f"rank {rank}" + (f", process {proc}" if proc else "")
+
+
+def _which(context: Context) -> Any:
+    """Which process is shown, in a run of several."""
+    total = len(context.run.processes())
+    if total < 2:
+        return None
+    name = process_name(context.src.rank, context.src.proc)
+    text = f" of {total} processes; another is chosen in the header. Findings and reports are of all of them."
+    return html.P(["Shown: ", html.Strong(name), text], className="which")
+
+
 def _controls(controls: list[Control], context: Context) -> Any:
     return html.Div([ui.control(c, chosen_value(c, context)) for c in controls], className="controls")
 
 
 def chosen_value(control: Control, context: Context) -> str:
     """The value that a control starts with; a number that is none falls back on the default."""
-    if control.kind != "scale":
+    if control.kind not in ("scale", "number"):
         return chosen(control, context)
     try:
         value = float(context.view.get(control.key, control.default))
@@ -121,15 +140,18 @@ def chosen_value(control: Control, context: Context) -> str:
 
 
 def _card(page: Page, part: Part, context: Context) -> Any:
+    name = f"{page.slug}/{part.name}"
+    waiting = html.Span("Running the diagnoses …", className="waiting-text") if part.judged else None
     content = html.Div(
-        html.Div(className="waiting", style={"minHeight": part.height}),
-        id={"type": "part", "name": f"{page.slug}/{part.name}"},
+        html.Div(waiting, className="waiting", style={"minHeight": part.height}),
+        id={"type": "part", "name": name},
         className="part",
         **{"aria-live": "off"},
     )
+    again = dcc.Interval(id={"type": "again", "name": name}, interval=AGAIN_MS, disabled=True)
     style = {"gridColumn": f"span {part.width}"}
     if part.bare:
-        return html.Section(content, className="card-bare", style=style)
+        return html.Section([content, again], className="card-bare", style=style)
     head: list[Any] = []
     if part.title:
         head.append(
@@ -139,5 +161,7 @@ def _card(page: Page, part: Part, context: Context) -> Any:
     if controls:
         head.append(_controls(controls, context))
     return html.Section(
-        [html.Header(head, className="card-head") if head else None, content], className="card", style=style
+        [html.Header(head, className="card-head") if head else None, content, again],
+        className="card",
+        style=style,
     )

@@ -12,7 +12,7 @@ MAX_SEARCH = 8192
 SHARED = ("run", "process")
 """Parameters that every page keeps when the user goes from one to the next."""
 
-BROWSER_KEYS = ("format", "scale")
+BROWSER_KEYS = ("format", "scale", "init", "growth", "backoff", "interval")
 """Parameters that only clientside callbacks read: a change of these asks nothing of the server."""
 
 

@@ -129,6 +129,8 @@ def control(spec: Control, value: str) -> Any:
     """The input of a `Control`; its id makes the clientside callbacks keep the address in step."""
     if spec.kind == "scale":
         return _scale(spec, value)
+    if spec.kind == "number":
+        return _number(spec, value)
     data = [{"value": v, "label": text} for v, text in spec.options]
     id = {"type": "ctl", "key": spec.key}
     if spec.kind == "segmented":
@@ -158,22 +160,26 @@ def control(spec: Control, value: str) -> Any:
     )
 
 
+def _number(spec: Control, value: str) -> Any:
+    return dmc.NumberInput(
+        id={"type": "ctl", "key": spec.key},
+        label=spec.label,
+        value=float(value),
+        min=2.0**-126,
+        allowNegative=False,
+        hideControls=True,
+        size="xs",
+        debounce=300,
+        className="ctl",
+        w=118,
+    )
+
+
 def _scale(spec: Control, value: str) -> Any:
     low, high = -8, 32
     return html.Div(
         [
-            dmc.NumberInput(
-                id={"type": "ctl", "key": spec.key},
-                label=spec.label,
-                value=float(value),
-                min=2.0**-126,
-                allowNegative=False,
-                hideControls=True,
-                size="xs",
-                debounce=300,
-                className="ctl",
-                w=118,
-            ),
+            _number(spec, value),
             html.Div(
                 dmc.Slider(
                     id={"type": "slider", "key": spec.key},

@@ -13,7 +13,7 @@ import numpy as np
 from dash import dcc, html
 
 from ampscope.app import formats
-from ampscope.app.blocks import GRAPH_CONFIG, jump, pickable
+from ampscope.app.blocks import GRAPH_CONFIG, jump, pickable, prose
 from ampscope.app.figures import base, spread
 from ampscope.app.queries import summary
 from ampscope.app.queries.tensors import History, Spectrum
@@ -25,6 +25,12 @@ EPSILON = 1e-3
 
 LOST = 0.01
 """Share of recomputed backward results that became zero, above which the recorded loss scale is too low."""
+
+BLOCKS = (
+    "The largest value scaled to the end of the format is what per-tensor FP8 with current scaling does. MXFP8, MXFP6, "
+    "MXFP4, NVFP4 and other block recipes cannot be told from a histogram: it does not say which values share a block. "
+    '`ampscope.numerics.evaluate_both(tensor, "mxfp8")` says it of the tensor itself.'
+)
 
 HALF = ("float16", "bfloat16")
 
@@ -129,6 +135,9 @@ def tensor_view(context: Context, name: str, data: History, store: dict[str, Any
         html.Div(id={"type": "whatif-numbers", "of": "tensor"}, className="minis", **{"aria-live": "polite"}),
         html.P(["Histogram over ", shown, ", bands at the what-if scale. ", back], className="subtitle"),
         plot("whatif-spectrum", 300, f"Exponent histogram of {name} over {shown}."),
+        html.H3("In every format", className="sub-head"),
+        html.Div(id={"type": "whatif-formats", "of": "tensor"}, className="table-wide", tabIndex="0"),
+        html.P(prose(BLOCKS), className="subtitle"),
     ]
 
 
@@ -140,13 +149,15 @@ def window_data(
     lost: float | None = None,
 ) -> dict[str, Any]:
     """What the browser computes the window of safe loss scales from; `floor` and `lost` as `observed_floor`."""
-    figure = base.figure(300, left=60, top=34)
+    figure = base.figure(320, left=60, top=56)
     figure.update_layout(
+        # Above the names of the two lines, which stand on the frame.
+        legend={"y": 1.1},
         xaxis={**base.power_axis(-8, 40, "loss scale"), "range": [-8, 40]},
         yaxis={
             "type": "log",
             "title": {"text": "% of nonzero elements"},
-            "range": [-4, 2],
+            "range": [-4.1, 2.1],
             "tickvals": [1e-4, 1e-2, 1, 100],
             "ticktext": ["0.0001", "0.01", "1", "100"],
         },
@@ -173,7 +184,7 @@ def window_view(data: dict[str, Any]) -> Any:
         ),
         html.Div(
             dcc.Graph(
-                id={"type": "window-figure", "of": "model"}, config=GRAPH_CONFIG, style={"height": 300}
+                id={"type": "window-figure", "of": "model"}, config=GRAPH_CONFIG, style={"height": 320}
             ),
             className="graph",
             role="figure",

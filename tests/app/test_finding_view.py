@@ -63,7 +63,7 @@ def context(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> Context:
         finding(), finding(claim="Another place."), finding("AMP301", evidence=(), change=Change())
     )
     context = context_of(store, View.parse("/findings/AMP203", "run=first"))
-    monkeypatch.setattr(context.run, "_diagnosis", found)
+    monkeypatch.setattr(context.run.judge, "_known", found)
     return context
 
 
@@ -148,7 +148,7 @@ def test_a_finding_without_numbers(store: RunStore, context: Context) -> None:
 def test_the_first_screen_shows_four_cards_at_most(
     store: RunStore, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context.run, "_diagnosis", diagnosis(*(finding() for _ in range(6))))
+    monkeypatch.setattr(context.run.judge, "_known", diagnosis(*(finding() for _ in range(6))))
     content = fill_part(store, View.parse("/", "run=first"), "/verdict")
     assert sum(node["type"] == "Article" for node in walk.nodes(content)) == 4
     assert "2 more findings" in walk.text(content)
@@ -166,7 +166,7 @@ def test_notes_have_no_card_and_make_no_run_unhealthy(
     store: RunStore, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = finding("AMP801", name="fp16-ready", severity="info")
-    monkeypatch.setattr(context.run, "_diagnosis", diagnosis(note))
+    monkeypatch.setattr(context.run.judge, "_known", diagnosis(note))
     content = fill_part(store, View.parse("/", "run=first"), "/verdict")
     assert "Article" not in walk.kinds(content)
     words = walk.text(content)
@@ -180,5 +180,5 @@ def test_symptoms_that_nothing_explains_are_not_health(
     store: RunStore, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = replace(diagnosis(), symptoms=("3 steps were skipped",))
-    monkeypatch.setattr(context.run, "_diagnosis", found)
+    monkeypatch.setattr(context.run.judge, "_known", found)
     assert "unexplained" in walk.text(fill_part(store, View.parse("/", "run=first"), "/verdict"))

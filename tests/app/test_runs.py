@@ -51,13 +51,13 @@ def test_a_live_run_grows_and_ends(tmp_path: Path) -> None:
     before = run.diagnosis()
     run.refresh()
     assert run.version == 0
-    assert run.known_diagnosis() is before
+    assert run.judge.known is before
     writer.add("steps", [{**kit.key(1), "loss": 0.5, "level": "pulse"}])
     assert writer.flush()
     run.refresh()
     assert run.version == 1
     assert src.value("SELECT count(*) FROM {steps}") == 2
-    assert run.known_diagnosis() is None
+    assert run.judge.known is None
     writer.close()
     finish_process(path, 0, proc, writer.parts)
     finish_run(path, 0)

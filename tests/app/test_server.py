@@ -20,6 +20,7 @@ from flask.testing import FlaskClient
 from ampscope.app.runs import RunStore
 from ampscope.app.server import Server, bind, create_app
 from ampscope.errors import AmpscopeError
+from tests.app.tracekit import RunKit
 
 HOST = {"Host": "localhost"}
 
@@ -74,6 +75,25 @@ def test_downloads(client: FlaskClient) -> None:
     found = json.loads(client.get("/download/diagnosis.json?run=first", headers=HOST).text)
     assert found["schema"] == 1
     assert "coverage" in found
+
+
+def test_reports_are_redacted(tmp_path: Path) -> None:
+    kit = RunKit().build()
+    kit.rows["calls"][0]["file"] = "/home/ada/secret-project/train.py"
+    kit.rows["events"][0]["message"] = "read /home/ada/secret-project/data.bin"
+    path = kit.write(tmp_path / "r")
+    with create_app(RunStore([path])).server.test_client() as client:
+        text = client.get("/download/report.md", headers=HOST)
+        page = client.get("/download/report.html", headers=HOST)
+        raw = client.get("/download/calls.csv", headers=HOST)
+    assert text.mimetype == "text/markdown"
+    assert text.text.startswith("# ")
+    assert page.text.lstrip().lower().startswith("<!doctype html>")
+    assert page.headers["Content-Disposition"] == 'attachment; filename="report.html"'
+    for answer in (text, page):
+        assert "secret-project/" not in answer.text
+        assert str(tmp_path) not in answer.text
+    assert "secret-project/" in raw.text
 
 
 @pytest.mark.parametrize("name", ["tensors.csv", "run.json", "steps.csv%00", "%2e%2e"])

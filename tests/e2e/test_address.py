@@ -64,7 +64,7 @@ def test_a_link_shows_the_exact_view(tab: OpenTab) -> None:
 def test_copy_link_names_the_run_and_the_view(tab: OpenTab) -> None:
     page = tab().open("gradients?tensor=head.weight")
     page.get_by_label("What if: format", exact=True).first.click()
-    page.get_by_role("option", name="float8 e4m3fn").click()
+    page.get_by_role("option", name="float8 e4m3fn", exact=True).click()
     page.get_by_role("button", name="Copy link").click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     copied = page.evaluate("() => navigator.clipboard.readText()")

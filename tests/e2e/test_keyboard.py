@@ -83,3 +83,18 @@ def test_a_disclosure_opens(tab: OpenTab) -> None:
     page.locator("summary").first.focus()
     page.keyboard.press("Enter")
     expect(page.locator("details").first).to_have_attribute("open", "")
+
+
+def test_the_replay_is_set_and_the_report_is_reached(tab: OpenTab) -> None:
+    t = tab()
+    page = t.open("scale")
+    tab_to(page, "growth_interval")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("3")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"interval=3"))
+    page = t.open("run")
+    page.get_by_role("link", name="report.md").focus()
+    with page.expect_download() as found:
+        page.keyboard.press("Enter")
+    assert found.value.suggested_filename == "report.md"

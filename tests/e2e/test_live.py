@@ -42,7 +42,7 @@ def test_it_grows_under_the_eyes(
     finish_process(path, 0, proc, writer.parts)
     finish_run(path, 0)
     expect(page.locator(".state-complete")).to_have_text("complete")
-    page.wait_for_timeout(700)
+    page.wait_for_timeout(2500)  # the last diagnosis may take a while
     asked = len(t.asked)
-    page.wait_for_timeout(900)
+    page.wait_for_timeout(1500)
     assert len(t.asked) == asked

@@ -13,7 +13,7 @@ from tests.e2e.conftest import OpenTab
 pytestmark = pytest.mark.browser
 
 FIGURES = {
-    "": 1, "findings": 0, "scale": 1, "gradients": 4, "activations": 3, "updates": 3, "ops": 1, "timing": 3,
+    "": 1, "findings": 0, "scale": 2, "gradients": 4, "activations": 3, "updates": 3, "ops": 1, "timing": 3,
     "compare": 2, "run": 0,
 }  # fmt: skip
 """Figures that a page of a full run draws."""

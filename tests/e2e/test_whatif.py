@@ -42,6 +42,19 @@ def test_moving_the_scale_asks_nothing_and_changes_the_numbers(tab: OpenTab) -> 
     assert len(t.asked) == asked
 
 
+def test_every_format_is_shown_at_the_scale(tab: OpenTab) -> None:
+    page = tab().open("gradients?tensor=head.weight&scale=16384&format=fp8_e5m2")
+    rows = page.locator(".formats tbody tr")
+    expect(rows).to_have_count(len(formats.FORMATS))
+    expect(page.locator(".formats .chosen th")).to_have_text("float8 e5m2")
+    flushed = page.locator(".mini", has_text="flushed to 0").locator(".mini-value").inner_text()
+    expect(page.locator(".formats .chosen td").first).to_have_text(flushed)
+    least, most = (rows.filter(has_text=name).locator("td").nth(4) for name in ("bfloat16", "float4"))
+    expect(least).to_have_text("0 %")
+    expect(most).not_to_have_text("0 %")
+    expect(page.get_by_text("cannot be told from a histogram")).to_be_visible()
+
+
 @pytest.fixture(scope="module")
 def script(browser: Any, dashboard: str) -> Iterator[Page]:
     """A page in which the arithmetic can be called."""

@@ -2,7 +2,7 @@
 (function () {
   "use strict";
   const a = (window.ampscope = window.ampscope || {});
-  const BROWSER_KEYS = ["format", "scale"];
+  const BROWSER_KEYS = ["format", "scale", "init", "growth", "backoff", "interval"];
 
   /* ---- numbers ---- */
   a.number = function (v) {

@@ -19,13 +19,13 @@
   /* [surely, possibly] how many scaled magnitudes round to zero: all of them when the largest one does, edge included. */
   a.flushed = function (data, k, format) {
     const all = data.counts.reduce((x, y) => x + y, 0);
-    if (!(data.amax > 0) || Math.log2(data.amax) + k <= format.flush_log2) return [all, all];
+    if (!(data.amax > 0) || data.amax * 2 ** k <= 2 ** format.flush_log2) return [all, all];
     return a.below(data.counts, data.low, k, format.flush_log2);
   };
 
   a.overflow = function (data, k, format) {
     const t = Math.log2(format.overflow);
-    if (!(data.amax > 0) || Math.log2(data.amax) + k < t) return [0, 0];
+    if (!(data.amax > 0) || data.amax * 2 ** k < format.overflow) return [0, 0];
     let sure = 0;
     let maybe = 0;
     data.counts.forEach((n, i) => {

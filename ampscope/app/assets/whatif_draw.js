@@ -12,7 +12,7 @@
     return pair[0] === pair[1] ? share(pair[0]) : share(pair[0]) + " – " + share(pair[1]);
   };
   const html = (type, props) => ({ type: type, namespace: "dash_html_components", props: props });
-  const tile = (label, value, note, tone) =>
+  const tile = (a.tile = (label, value, note, tone) =>
     html("Div", {
       className: "mini" + (tone ? " tone-" + tone : ""),
       children: [
@@ -20,7 +20,7 @@
         html("Div", { className: "mini-value", children: value }),
         html("Div", { className: "mini-note", children: note }),
       ],
-    });
+    }));
 
   const valueOf = (key, values, ids) => (values || [])[(ids || []).findIndex((id) => id.key === key)];
 
@@ -42,8 +42,9 @@
     return edges;
   }
 
+  const BEYOND = { inf: "→ inf", nan: "→ NaN", saturate: "saturates" };
   function bandNames(format) {
-    return [format.saturates ? "saturates" : "→ inf", "normal", "subnormal", "→ 0"];
+    return [BEYOND[format.becomes], "normal", "subnormal", "→ 0"];
   }
 
   /* Exponents to show: those of the data, and the edges of the bands as far as `REACH` binades beyond them. */
@@ -66,6 +67,7 @@
     const ticks = ticksOf(low, high, most);
     return {
       tickmode: "array",
+      tickangle: 0,
       tickvals: [zero, ...ticks, bad, bad + unit],
       ticktext: ["0", ...ticks.map((e) => "2" + a.superscript(e)), "inf", "NaN"],
     };
@@ -108,7 +110,7 @@
   function drawHistory(base, data, format, k) {
     const edges = bands(format, k);
     const [low, high] = shown(data, edges);
-    const unit = Math.max(1, (high - low) / 24);
+    const unit = Math.max(1, (high - low) / 17);
     const zero = low - 0.5 - unit;
     const bad = high + 0.5 + unit;
     const middle = { zero: zero, inf: bad, nan: bad + unit };
@@ -128,8 +130,9 @@
   function drawSpectrum(base, data, format, k) {
     const edges = bands(format, k);
     const [low, high] = shown(data, edges);
-    const zero = low - 2;
-    const bad = high + 2;
+    const unit = Math.max(1, Math.round((high - low) / 24));
+    const zero = low - 1 - unit;
+    const bad = high + 1 + unit;
     const total = data.numel || 1;
     const x = [];
     const y = [];
@@ -149,12 +152,12 @@
       put(data.low + i, n, bandColors[band < 0 ? 3 : band], label);
     });
     put(bad, data.inf, NONFINITE, "inf");
-    put(bad + 1, data.nan, NONFINITE, "NaN");
+    put(bad + unit, data.nan, NONFINITE, "NaN");
     const layout = Object.assign({}, base.layout);
     layout.shapes = lines(edges, "x");
     layout.annotations = bandLabels(format, edges, low, high, "x", 2.5);
-    layout.xaxis = Object.assign({}, base.layout.xaxis, axisTicks(low, high, zero, bad, 1, 16), {
-      range: [zero - 0.8, bad + 1.8],
+    layout.xaxis = Object.assign({}, base.layout.xaxis, axisTicks(low, high, zero, bad, unit, 16), {
+      range: [zero - 0.8, bad + unit + 0.8],
     });
     return {
       data: [
@@ -172,11 +175,15 @@
     const loud = (pair) => (nonzero && pair[1] / nonzero > 0.01 ? "warning" : "");
     const room = r.headroom;
     const exact = Number.isInteger(chosen.k) && !data.inexact;
+    if (!nonzero) {
+      const why = data.zeros === data.numel ? "every element is zero" : "no element is finite and not zero";
+      return ["flushed to 0", "subnormal", "overflow", "headroom", "basis"].map((name) => tile(name, "–", why, ""));
+    }
     return [
       tile("flushed to 0", range(r.flushed, nonzero), was("flushed"), loud(r.flushed)),
       tile("subnormal", range(r.subnormal, nonzero), was("subnormal"), ""),
       tile(
-        chosen.format.saturates ? "saturated" : "overflow",
+        chosen.format.becomes === "saturate" ? "saturated" : "overflow",
         range(r.overflow, nonzero), was("overflow"), r.overflow[1] > 0 ? "critical" : ""
       ),
       tile(
@@ -193,6 +200,37 @@
         ""
       ),
     ];
+  }
+
+  /* One row per format: at the scale of the what-if, and with the largest value scaled to the end of the format. */
+  function formatsTable(data, chosen) {
+    const nonzero = data.counts.reduce((x, y) => x + y, 0);
+    if (!nonzero) return html("P", { className: "muted", children: "No element is finite and not zero." });
+    const cell = (type, text, more) => html(type, Object.assign({ children: text }, more));
+    const share = (pair) => cell("Td", range(pair, nonzero));
+    const rows = data.formats.map((format) => {
+      const at = a.whatIf(data, chosen.k, format);
+      const fitted = a.whatIf(data, Math.log2(format.largest / data.amax), format);
+      return html("Tr", {
+        className: format.name === chosen.format.name ? "chosen" : "",
+        children: [
+          cell("Th", format.label, { scope: "row" }), share(at.flushed), share(at.subnormal),
+          share(at.overflow), cell("Td", a.number(Number(at.headroom.toFixed(2)))),
+          share(fitted.flushed), share(fitted.subnormal),
+        ],
+      });
+    });
+    const column = (text) => cell("Th", text, { scope: "col" });
+    const group = (text, n) => cell("Th", text, { colSpan: n, scope: "colgroup" });
+    const head = [
+      html("Tr", { children: [cell("Td", ""), group("at the scale " + a.power(chosen.scale), 4), group("largest value at the end of the format", 2)] }),
+      html("Tr", {
+        children: [cell("Td", ""), ...["flushed to 0", "subnormal", "overflow or saturated", "headroom, binades", "flushed to 0", "subnormal"].map(column)],
+      }),
+    ];
+    return html("Table", {
+      className: "versus formats", children: [html("Thead", { children: head }), html("Tbody", { children: rows })],
+    });
   }
 
   function drawWindow(base, data, chosen, found) {
@@ -277,12 +315,13 @@
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     ampscope: Object.assign({}, (window.dash_clientside || {}).ampscope, {
       whatifTensor: function (data, values, ids) {
-        if (!data) return [dash_clientside.no_update, dash_clientside.no_update, dash_clientside.no_update];
+        if (!data) return Array(4).fill(dash_clientside.no_update);
         const chosen = choice(data, values, ids);
         return [
           drawHistory(data.history, data, chosen.format, chosen.k),
           drawSpectrum(data.spectrum, data, chosen.format, chosen.k),
           tensorTiles(data, chosen),
+          formatsTable(data, chosen),
         ];
       },
 

@@ -27,7 +27,9 @@ def phases(frame: pd.DataFrame, height: int = 340) -> go.Figure:
     fig = figure(height, top=34)
     width = np.maximum(1, frame["last"].to_numpy() - frame["step"].to_numpy() + 1)
     x = (frame["step"].to_numpy() + frame["last"].to_numpy()) / 2.0
-    unit, scale = _unit(float(frame["total"].max()))
+    total = frame["total"].to_numpy(dtype=float)
+    top = _top(total)
+    unit, scale = _unit(top)
     spans = [
         f"step {a}" if a == b else f"steps {a}–{b}" for a, b in zip(frame["step"], frame["last"], strict=True)
     ]
@@ -46,20 +48,38 @@ def phases(frame: pd.DataFrame, height: int = 340) -> go.Figure:
     if 0 < len(sampled) < len(frame):
         fig.add_scatter(
             x=(sampled["step"] + sampled["last"]) / 2.0,
-            y=sampled["total"] * scale,
+            y=np.minimum(sampled["total"], 0.97 * top) * scale,
             mode="markers",
             marker={"symbol": "triangle-down", "size": 6, "color": palette.GREY},
             name="ampscope sampled here",
             hoverinfo="skip",
+        )
+    beyond = np.flatnonzero(total > top)
+    if len(beyond):
+        fig.add_scatter(
+            x=x[beyond],
+            y=np.full(len(beyond), top * scale),
+            mode="markers",
+            marker={"symbol": "triangle-up", "size": 9, "color": palette.VERMILLION},
+            cliponaxis=False,
+            name="taller than shown",
+            customdata=[[spans[i], seconds(float(total[i]))] for i in beyond],
+            hovertemplate="%{customdata[0]}: %{customdata[1]} in all<extra></extra>",
         )
     fig.update_layout(
         barmode="stack",
         bargap=0.08,
         legend={"traceorder": "normal"},
         xaxis={"title": {"text": "step"}, "showgrid": False},
-        yaxis={"title": {"text": f"{unit} per step"}, "rangemode": "tozero"},
+        yaxis={"title": {"text": f"{unit} per step"}, "range": [0, 1.02 * top * scale]},
     )
     return fig
+
+
+def _top(total: np.ndarray) -> float:
+    """Seconds at which the axis ends: at the tallest bar, unless a few (the first step, a census) dwarf the rest."""
+    tallest, most = float(total.max()), 1.3 * float(np.quantile(total, 0.95))
+    return most if 0 < 3 * most < tallest else tallest
 
 
 def _unit(largest: float) -> tuple[str, float]:
@@ -112,7 +132,7 @@ def dtype_shares(frame: pd.DataFrame, names: Sequence[str], by: str, height: int
         barmode="stack",
         bargap=0.2,
         showlegend=True,
-        xaxis={"range": [0, 100], "ticksuffix": " %"},
+        xaxis={"range": [0, 100.4], "ticksuffix": " %", "dtick": 20},
         yaxis=_names_axis(names),
     )
     return fig

@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 
 from ampscope.app import palette
 from ampscope.report.text import clean, shorten
+from ampscope.report.text import power as plain_power
 
 FONT = 'Inter, "Segoe UI", Roboto, "Helvetica Neue", Arial, "Liberation Sans", sans-serif'
 MONO = 'ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, "Liberation Mono", monospace'
@@ -89,6 +90,12 @@ def two_to(exponent: int) -> str:
     return "2" + sup(exponent)
 
 
+def power(value: float | None) -> str:
+    """`65536 (2¹⁶)`: a number, with its power of two where it is one."""
+    text, caret, exponent = plain_power(value).rstrip(")").partition("^")
+    return f"{text}{exponent.translate(_SUPERSCRIPT)})" if caret else text
+
+
 def log2(values: Sequence[float] | np.ndarray | pd.Series) -> np.ndarray:
     """Elementwise log2, float64; NaN where the value is not positive and finite."""
     x = np.asarray(values, dtype=np.float64)
@@ -110,9 +117,11 @@ def power_ticks(low: float, high: float, at_most: int = 9) -> tuple[list[int], l
     return positions, [two_to(p) for p in positions]
 
 
-def power_axis(low: float, high: float, title: str = "", pad: float = 0.5) -> dict[str, object]:
+def power_axis(
+    low: float, high: float, title: str = "", pad: float = 0.5, at_most: int = 9
+) -> dict[str, object]:
     """Layout of an axis whose values are log2 of something, labelled in powers of two."""
-    positions, labels = power_ticks(low, high)
+    positions, labels = power_ticks(low, high, at_most)
     if not (math.isfinite(low) and math.isfinite(high)):
         low, high = -1.0, 1.0
     return {

@@ -9,8 +9,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ampscope.app import palette
-from ampscope.app.figures.base import figure, label, log2, plain, power_axis, span
-from ampscope.report.text import number, power
+from ampscope.app.figures.base import figure, label, log2, plain, power, power_axis, span
+from ampscope.report.text import number
 
 
 def course(
@@ -31,7 +31,7 @@ def course(
     if has_scale:
         top = 0.52
         _add_scale(fig, scale, skips)
-        fig.update_layout(yaxis2={**scale_axis(scale["scale"].to_numpy()), "domain": [0.62, 1.0]})
+        fig.update_layout(yaxis2={**scale_axis(scale["scale"].to_numpy(), ticks=5), "domain": [0.62, 1.0]})
     ceiling = top if has_scale else 1.0
     if bad:
         ceiling -= 0.10 if has_scale else 0.14
@@ -51,15 +51,15 @@ def course(
     return fig
 
 
-def scale_axis(values: np.ndarray, extra: np.ndarray | None = None) -> dict[str, object]:
-    """Layout of a loss-scale axis: log2, at least two binades high."""
+def scale_axis(values: np.ndarray, extra: np.ndarray | None = None, ticks: int = 9) -> dict[str, object]:
+    """Layout of a loss-scale axis: log2, at least two binades high, with about `ticks` labels at most."""
     low, high = span(log2(values))
     if extra is not None:
         more = span(log2(extra))
         low, high = min(low, more[0]), max(high, more[1])
     if high - low < 2:
         low, high = low - 1, high + 1
-    return power_axis(low, high, "loss scale")
+    return power_axis(low, high, "loss scale", at_most=ticks)
 
 
 def _add_scale(fig: go.Figure, scale: pd.DataFrame, skips: pd.DataFrame, axis: str = "y2") -> None:
@@ -141,10 +141,13 @@ def scale_window(
     floor = np.exp2(-24.0 - floors["exponent"].to_numpy(dtype=float)) if len(floors) else np.zeros(0)
     if floor_log2 is not None:
         floor = np.maximum(floor, 2.0**floor_log2)
-    if len(floor) and len(ceiling):
+    both = np.zeros(len(limits), dtype=bool)
+    if len(floor):
+        both = limits["step"].between(floors["step"].min(), floors["step"].max()).to_numpy(dtype=bool)
+    if len(ceiling) and both.any():
         fig.add_scatter(
-            x=[*limits["step"], *floors["step"][::-1]],
-            y=[*log2(ceiling), *log2(floor)[::-1]],
+            x=[*limits["step"][both], *floors["step"][::-1]],
+            y=[*log2(ceiling)[both], *log2(floor)[::-1]],
             mode="none",
             fill="toself",
             fillcolor="rgba(0,158,115,0.13)",

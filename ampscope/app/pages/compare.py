@@ -13,6 +13,7 @@ from ampscope.app import tables
 from ampscope.app.blocks import graph, notice
 from ampscope.app.explorer import ROLE_NAMES
 from ampscope.app.figures import versus
+from ampscope.app.figures.base import power
 from ampscope.app.page import Control, Page, Part, chosen
 from ampscope.app.queries import compare, order, steps, summary, timing
 from ampscope.app.queries.source import Source
@@ -22,7 +23,7 @@ from ampscope.compare.config import differences
 from ampscope.compare.divergence import Divergence, join
 from ampscope.compare.headline import Headline, headline
 from ampscope.compare.losses import curves
-from ampscope.report.text import clean, number, plural, power, seconds, share, size
+from ampscope.report.text import clean, number, plural, seconds, share, size
 
 ALONE = "Only one run is open. Name two to compare them: `ampscope view RUN_A RUN_B`."
 ROLES = ("activation", "grad", "activation_grad", "weight")

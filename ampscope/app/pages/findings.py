@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -183,23 +184,19 @@ def _explain(context: Context) -> Any:
 
 
 def _parts(context: Context) -> list[Part]:
+    judged = partial(Part, judged=True)
     if not context.view.rest:
+        about = "What was checked, and what could not be."
         return [
-            Part("list", _list, bare=True, height=240),
-            Part("coverage", _coverage, "Coverage", "What was checked, and what could not be.", height=160),
+            judged("list", _list, bare=True, height=240),
+            judged("coverage", _coverage, "Coverage", about, height=160),
         ]
+    about = "Each number with the query over the trace that gives it."
     return [
-        Part("claim", _claim, height=200),
-        Part("change", _change, "What to change", width=6, height=240),
-        Part(
-            "evidence",
-            _evidence,
-            "Evidence",
-            "Each number with the query over the trace that gives it.",
-            width=6,
-            height=240,
-        ),
-        Part("explain", _explain, "About this diagnosis", height=200),
+        judged("claim", _claim, height=200),
+        judged("change", _change, "What to change", width=6, height=240),
+        judged("evidence", _evidence, "Evidence", about, width=6, height=240),
+        judged("explain", _explain, "About this diagnosis", height=200),
     ]
 
 

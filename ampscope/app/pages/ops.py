@@ -67,6 +67,7 @@ def _table(context: Context) -> Any:
         tables.Col("made", "out", width=100),
         tables.Col("module", "module"),
         tables.Col("phase", "phase", width=95),
+        tables.Col("place", "line", width=210),
         tables.Col("calls", "calls", "count", 75),
         tables.Col(
             "host_s",
@@ -79,8 +80,7 @@ def _table(context: Context) -> Any:
         tables.Col("out_bytes", "out", "bytes", 95),
         tables.Col("out_amax", "largest |out|", "number", 115),
         tables.Col("nonfinite", "NaN or inf", "count", 100),
-        tables.Col("shapes", "shapes"),
-        tables.Col("place", "line"),
+        tables.Col("shapes", "shapes", width=180),
     ]
     return tables.grid(ops.table(context.src, step), columns, f"Ops of step {step}", height=480)
 
@@ -104,7 +104,7 @@ def _casts(context: Context) -> Any:
         tables.Col("calls", "casts", "count", 80),
         tables.Col("bytes", "bytes", "bytes", 95),
         tables.Col("host_s", "host time", "seconds", 100),
-        tables.Col("place", "line"),
+        tables.Col("place", "line", width=210),
     ]
     text = (
         f"{int(rows['calls'].sum())} casts write {size(total)}; {repeated} of {len(rows)} kinds are repeated."
@@ -127,12 +127,12 @@ def _transitions(context: Context) -> Any:
         tables.Col("op", "op", width=170),
         tables.Col("module", "module"),
         tables.Col("phase", "phase", width=95),
+        tables.Col("place", "line", width=210),
         tables.Col("given", "in", width=100),
         tables.Col("made", "out", width=90),
         tables.Col("in_amax", "largest |in|", "number", 110),
         tables.Col("out_nonfinite", "NaN or inf", "count", 100),
         tables.Col("survives", "in float32", width=120),
-        tables.Col("place", "line"),
     ]
     return tables.grid(rows, columns, "Ops whose inputs were finite and whose output was not")
 

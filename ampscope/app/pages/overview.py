@@ -6,6 +6,7 @@ from typing import Any
 
 from dash import html
 
+from ampscope.app import downloads
 from ampscope.app.blocks import graph, jump, notice, prose, severity_mark, stat
 from ampscope.app.figures import course
 from ampscope.app.finding_view import card, coverage_line, link
@@ -123,9 +124,14 @@ def _overhead(context: Context) -> Any:
     )
 
 
+def _reports(context: Context) -> Any:
+    one, two = (downloads.link(context, f) for f in downloads.REPORTS)
+    return html.P(["Report for a ticket, redacted: ", one, ", ", two], className="muted footnote")
+
+
 def _parts(context: Context) -> list[Part]:
     return [
-        Part("verdict", _verdict, bare=True, height=180),
+        Part("verdict", _verdict, bare=True, height=180, judged=True),
         Part("numbers", _numbers, bare=True, height=104),
         Part(
             "course",
@@ -135,6 +141,7 @@ def _parts(context: Context) -> list[Part]:
             height=380,
         ),
         Part("overhead", _overhead, bare=True, height=24),
+        Part("reports", _reports, bare=True, height=24),
     ]
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
 
 from dash import html
 
 from ampscope.app import tables
 from ampscope.app.blocks import chips, code, facts, notice
-from ampscope.app.downloads import FILES
+from ampscope.app.downloads import FILES, REPORTS, File, link
 from ampscope.app.page import Page, Part
 from ampscope.app.queries import runlog, timing
 from ampscope.app.runs import Context
@@ -105,7 +105,7 @@ def _ledger(context: Context) -> Any:
         tables.Col("collector", "collector", width=150),
         tables.Col("calls", "calls", "count", 95),
         tables.Col("host_s", "host time", "seconds", 105),
-        tables.Col("device_s", "device time", "seconds", 105),
+        tables.Col("device_s", "device time", "seconds", 120),
         tables.Col("elements", "elements read", "count", 130),
         tables.Col("rows", "rows", "count", 90),
         tables.Col("why", "what the budget chose, and why"),
@@ -144,20 +144,16 @@ def _parameters(context: Context) -> Any:
 
 
 def _downloads(context: Context) -> Any:
-    run, process = quote(context.run.name, safe=""), f"{context.src.rank}.{context.src.proc}"
-    links = [
-        html.Li(
-            [
-                html.A(f.name, href=f"/download/{f.name}?run={run}&process={process}", download=f.name),
-                f" {f.about}",
-            ]
-        )
-        for f in FILES
-    ]
     return [
-        html.Ul(links, className="downloads"),
-        html.P("Not redacted: for a ticket use `ampscope report`.", className="subtitle"),
+        html.P("Report for a ticket, redacted", className="subtitle"),
+        _links(context, REPORTS),
+        html.P("Data, not redacted", className="subtitle"),
+        _links(context, FILES),
     ]
+
+
+def _links(context: Context, files: Sequence[File]) -> Any:
+    return html.Ul([html.Li([link(context, f), f" {f.about}"]) for f in files], className="downloads")
 
 
 def _parts(context: Context) -> list[Part]:

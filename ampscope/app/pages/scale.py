@@ -7,13 +7,14 @@ from typing import Any
 import pandas as pd
 from dash import html
 
-from ampscope.app import tables, whatif
+from ampscope.app import replay, tables, whatif
 from ampscope.app.blocks import facts, graph, notice
 from ampscope.app.figures import course
+from ampscope.app.figures.base import power
 from ampscope.app.page import Page, Part
 from ampscope.app.queries import steps, tensors
 from ampscope.app.runs import Context
-from ampscope.report.text import number, power, share
+from ampscope.report.text import number, share
 
 
 def _course(context: Context) -> Any:
@@ -25,8 +26,12 @@ def _course(context: Context) -> Any:
         )
     src = context.src
     floor, lost = whatif.observed_floor(context)
-    figure = course.scale_window(scale, steps.skips(src), tensors.limits(src), tensors.floors(src), floor)
+    limits, floors = tensors.limits(src), tensors.floors(src)
+    figure = course.scale_window(scale, steps.skips(src), limits, floors, floor)
     shown = graph(figure, "Loss scale over steps inside the band of scales that fit the gradients.")
+    if limits.empty and floors.empty:
+        text = "There is no band: no gradient that is finite and not zero was read in this run."
+        return [shown, html.P(text, className="subtitle")]
     if lost is None:
         return shown
     text = f"{share(lost)} of the recomputed backward results became zero at the recorded scale: the band is above it."
@@ -48,10 +53,10 @@ def _skips(context: Context) -> Any:
         tables.Col(
             "culprit", "first bad gradient", link="link", tip="In backward order: the one nearest the loss."
         ),
-        tables.Col("tensors", "bad gradients", "count", 118),
+        tables.Col("tensors", "bad gradients", "count", 132),
         tables.Col("nan", "NaN", "count", 80),
         tables.Col("inf", "inf", "count", 80),
-        tables.Col("stale", "bad before", width=100, tip="It was not finite already when backward began."),
+        tables.Col("stale", "bad before", width=116, tip="It was not finite already when backward began."),
     ]
     return tables.grid(rows, columns, "Skipped steps and the gradient that caused each")
 
@@ -95,6 +100,14 @@ def _parts(context: Context) -> list[Part]:
             "Loss scale in its safe band",
             "Inside the green band nothing overflows and at most 1 % of the nonzero gradients is flushed.",
             height=380,
+        ),
+        Part(
+            "replay",
+            replay.view,
+            "Replay with another policy",
+            "What GradScaler would have done with these settings, over the largest gradients of this run.",
+            height=560,
+            controls=replay.controls,
         ),
         Part(
             "skips",

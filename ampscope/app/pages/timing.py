@@ -84,7 +84,7 @@ def _kernels(context: Context) -> Any:
             "At the default level torch.profiler times one step after a census step.",
         )
     top = rows.head(TOP)
-    kind = "kernels, device" if (top["kind"] == "kernel").any() else "ops, host, without children"
+    kind = "kernels, device" if (top["kind"] == "kernel").any() else "own host time of ops"
     figure = bars.ranked(top["name"].tolist(), top["self_s"].fillna(0.0).tolist(), kind, palette.GREEN)
     return graph(figure, "Profiled ops or kernels by their own time.")
 
@@ -94,7 +94,7 @@ def _kernel_table(context: Context) -> Any:
     if rows.empty:
         return notice("No step was profiled")
     columns = [
-        tables.Col("name", "op or kernel"),
+        tables.Col("name", "op or kernel", width=260),
         tables.Col("kind", "kind", width=90),
         tables.Col("calls", "calls", "count", 90),
         tables.Col("self_s", "own time", "seconds", 110),

@@ -11,7 +11,7 @@ from ampscope.app import explorer, tables
 from ampscope.app.blocks import graph, notice, pickable
 from ampscope.app.figures import heat, spread
 from ampscope.app.page import Control, Page, Part, chosen
-from ampscope.app.queries import order, updates
+from ampscope.app.queries import order, steps, updates
 from ampscope.app.runs import Context
 
 SHOWN = {
@@ -50,8 +50,6 @@ def _value(rows: pd.DataFrame, stat: str) -> pd.Series:
 
 def _heat(context: Context) -> Any:
     rows = updates.heat(context.src)
-    if rows.empty:
-        return notice("No update was recorded", EMPTY)
     stat = chosen(_stat(context), context)
     names = order.forward_order(context.src, rows["name"])
     shown = explorer.most_telling(rows, names, _value(rows, stat), "log2")
@@ -80,8 +78,6 @@ def _parameter_control(context: Context) -> list[Control]:
 
 def _ratios(context: Context) -> Any:
     names = _names(context)
-    if not names:
-        return notice("No update was recorded", EMPTY)
     name = _parameter(context, names)
     data = updates.ratios(context.src, name)
     if data is None:
@@ -99,8 +95,6 @@ def _ratios(context: Context) -> Any:
 
 def _table(context: Context) -> Any:
     rows = updates.table(context.src)
-    if rows.empty:
-        return notice("No update was recorded", EMPTY)
     names = _names(context)
     rows = rows.set_index("name").reindex(names).reset_index()
     wide = ~rows["dtype"].isin(updates.HALF)
@@ -123,8 +117,8 @@ def _table(context: Context) -> Any:
             100,
             tip="Observed: stored bits equal although the gradient was not zero.",
         ),
-        tables.Col("fp16_share", "fp16 would lose", "share", 130),
-        tables.Col("bf16_share", "bf16 would lose", "share", 130),
+        tables.Col("fp16_share", "fp16 would lose", "share", 142),
+        tables.Col("bf16_share", "bf16 would lose", "share", 142),
         tables.Col("below_share", "below 2⁻¹¹", "share", 105),
         tables.Col("ratio", "|Δw| / |w|", "number", 105),
         tables.Col("lr", "lr", "number", 90),
@@ -133,14 +127,16 @@ def _table(context: Context) -> Any:
     return tables.grid(rows, columns, "Parameters and what became of their updates", height=420)
 
 
+def _empty(context: Context) -> Any:
+    taken = context.src.value("SELECT count(*) FROM {steps} WHERE outcome = 'stepped'")
+    if not taken and steps.skip_count(context.src):
+        return notice("No update was made", "Every optimizer step of this run was skipped.")
+    return notice("No update was recorded", EMPTY)
+
+
 def _parts(context: Context) -> list[Part]:
-    cards = [
-        Part("heat", _heat, "Parameter × step", "Forward order from the top.", height=420),
-        Part(
-            "ratio", _ratios, "Update to weight, element by element", height=420, controls=_parameter_control
-        ),
-        Part("table", _table, "All parameters, over the whole run", height=420),
-    ]
+    empty = updates.table(context.src).empty
+    cards = [Part("empty", _empty, bare=True)] if empty else _cards()
     if STATE.kinds(context):
         cards += [
             Part(
@@ -152,6 +148,15 @@ def _parts(context: Context) -> list[Part]:
             ),
         ]
     return cards
+
+
+def _cards() -> list[Part]:
+    ratio = "Update to weight, element by element"
+    return [
+        Part("heat", _heat, "Parameter × step", "Forward order from the top.", height=420),
+        Part("ratio", _ratios, ratio, height=420, controls=_parameter_control),
+        Part("table", _table, "All parameters, over the whole run", height=420),
+    ]
 
 
 PAGE = Page(

@@ -116,7 +116,8 @@ def policy(src: Source) -> pd.DataFrame:
         """
         SELECT scaler, any_value(init_scale) AS init_scale, any_value(growth_factor) AS growth_factor,
                any_value(backoff_factor) AS backoff_factor, any_value(growth_interval) AS growth_interval,
-               min(scale) AS lowest, max(scale) AS highest, arg_max(coalesce(scale_after, scale), step) AS last,
+               min(scale) AS lowest, max(scale) AS highest, arg_max(coalesce(scale_after, scale), segment) AS last,
+               arg_min(scale, segment) AS first,
                count(*) FILTER (WHERE skipped) AS skipped, count(*) AS updates
         FROM {scaler} GROUP BY scaler ORDER BY scaler"""
     )

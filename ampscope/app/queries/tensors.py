@@ -51,6 +51,12 @@ _CHOSEN = """
 """SQL: sampled segments spread over the run, skipped ones left out."""
 
 
+GRADIENTS = """role = 'activation_grad' OR (role = 'grad' AND stage IS NOT DISTINCT FROM (
+    SELECT arg_min(stage, CASE stage WHEN 'pre_unscale' THEN 0 WHEN 'pre_clip' THEN 1 ELSE 2 END)
+    FROM {tensors} WHERE role = 'grad'))"""
+"""SQL: gradients as near to backward as they were read; clipped ones say less."""
+
+
 @dataclass(frozen=True)
 class Held:
     """One kind of tensor that the trace holds: a role, and for gradients a stage ('' elsewhere)."""
@@ -263,23 +269,25 @@ def limits(src: Source) -> pd.DataFrame:
     )
 
 
+def totals(src: Source) -> pd.DataFrame:
+    """Of sampled segments: columns step, exponent, n; nonzero true gradients of all tensors together, in order."""
+    return src.frame(
+        f"""
+        WITH chosen AS ({_CHOSEN})
+        SELECT step, exponent, sum(n) AS n FROM (
+            SELECT step, unnest(hist) AS n,
+                   hist_lo - {_TRUE_SHIFT} + generate_subscripts(hist, 1) - 1 AS exponent
+            FROM {{tensors}} t SEMI JOIN chosen USING (step, segment) WHERE {GRADIENTS})
+        GROUP BY step, exponent ORDER BY step, exponent"""
+    )
+
+
 def floors(src: Source) -> pd.DataFrame:
     """Of sampled segments: columns step and exponent, 1 % of all nonzero true gradients lie below 2^exponent.
 
     A loss scale of 2^-24 / 2^exponent keeps the rest representable in float16.
     """
-    return src.frame(
-        f"""
-        WITH chosen AS ({_CHOSEN}), bins AS (
-            SELECT step, exponent, sum(n) AS n FROM (
-                SELECT step, unnest(hist) AS n,
-                       hist_lo - {_TRUE_SHIFT} + generate_subscripts(hist, 1) - 1 AS exponent
-                FROM {{tensors}} t SEMI JOIN chosen USING (step, segment)
-                WHERE role IN ('grad', 'activation_grad'))
-            GROUP BY step, exponent),
-        running AS (
-            SELECT step, exponent, sum(n) OVER (PARTITION BY step ORDER BY exponent) AS upto,
-                   sum(n) OVER (PARTITION BY step) AS total FROM bins)
-        SELECT step, min(exponent) FILTER (WHERE upto > 0.01 * total) AS exponent
-        FROM running GROUP BY step ORDER BY step"""
-    )
+    bins = totals(src)
+    counts = bins.groupby("step")["n"]
+    beyond = bins[counts.cumsum() > 0.01 * counts.transform("sum")]
+    return beyond.groupby("step", as_index=False).agg({"exponent": "min"})

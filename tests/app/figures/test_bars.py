@@ -46,3 +46,28 @@ def test_names_cannot_carry_markup() -> None:
     fig = bars.ranked(["<i>x</i>"], [1.0], "forward")
     assert fig.layout.yaxis.ticktext == ("&lt;i&gt;x&lt;/i&gt;",)
     assert fig.data[0].customdata[0][0] == "&lt;i&gt;x&lt;/i&gt;"
+
+
+def test_a_few_tall_bars_do_not_flatten_the_rest() -> None:
+    steps = np.arange(40)
+    total = np.where(steps == 0, 4.0, 0.01)
+    zero = dict.fromkeys(("data", "backward", "unscale", "optimizer", "rest"), 0.0)
+    frame = pd.DataFrame(
+        {"step": steps, "last": steps, "forward": total, "total": total, "sampled": False, **zero}
+    )
+    fig = bars.phases(frame)
+    assert fig.layout.yaxis.range[1] < 20  # milliseconds
+    beyond = next(t for t in fig.data if t.name == "taller than shown")
+    assert (list(beyond.x), beyond.customdata[0][1]) == ([0.0], "4 s")
+
+
+def test_all_bars_are_shown_whole_where_none_dwarfs_the_rest() -> None:
+    steps = np.arange(40)
+    total = 0.01 + 0.001 * (steps % 5)
+    zero = dict.fromkeys(("data", "backward", "unscale", "optimizer", "rest"), 0.0)
+    frame = pd.DataFrame(
+        {"step": steps, "last": steps, "forward": total, "total": total, "sampled": False, **zero}
+    )
+    fig = bars.phases(frame)
+    assert fig.layout.yaxis.range[1] >= 14
+    assert "taller than shown" not in {t.name for t in fig.data}

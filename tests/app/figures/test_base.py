@@ -57,3 +57,10 @@ def test_columns_are_labelled_by_their_last_step() -> None:
 
 def test_categories_are_text_and_never_alike() -> None:
     assert base.categories(["<b>", "a\u200b", "a\ufffd", "a"]) == ["&lt;b&gt;", "a\ufffd", "a\ufffd (2)", "a"]
+
+
+def test_powers_of_two_are_raised() -> None:
+    assert base.power(65536.0) == "65536 (2¹⁶)"
+    assert base.power(2.0**-13) == "1.221e-4 (2⁻¹³)"
+    assert base.power(1000.0) == "1000"
+    assert base.power(None) == "–"

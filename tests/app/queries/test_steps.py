@@ -74,6 +74,7 @@ def test_skips_and_who_broke_them(src: Source) -> None:
 def test_the_policy_of_the_scaler(src: Source, bare: Source) -> None:
     row = steps.policy(src).iloc[0]
     assert (row["growth_interval"], row["lowest"], row["last"], row["skipped"]) == (22, 16384.0, 16384.0, 3)
+    assert row["first"] == 65536.0
     assert steps.policy(bare).empty
 
 
