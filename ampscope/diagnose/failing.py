@@ -52,13 +52,26 @@ def groups(
         if chosen(o):
             op = at(o) if at is not None else o.op
             found.setdefault((op.op, op.file, op.function, op.module if op.file else None), []).append(o)
-    placed = [key for key in found if key[1] is not None]
-    for key in [k for k in found if k[1] is None]:
-        # An op of a graph whose line is not known is taken for the one of that name whose line is.
-        same = next((k for k in placed if k[0] == key[0]), None)
+    unplaced = [k for k, group in found.items() if k[1] is None or all(o.flow.graph for o in group)]
+    for key in unplaced:
+        same = next(
+            (k for k, group in found.items() if k != key and _seen_before(found[key][0], group)), None
+        )
         if same is not None:
-            found[same] = sorted([*found[same], *found.pop(key)], key=lambda o: o.trouble.key)
+            found[same] += found.pop(key)
     return list(found.values())
+
+
+def _seen_before(of_graph: Origin, group: list[Origin]) -> bool:
+    """Whether the op at which a graph that nobody watched went bad is one of a group that was watched. Its line may not
+    be known, and what came before it in the forward, a mask or a constant, never is."""
+    op = of_graph.op
+    return any(
+        op.op in (o.op.op, o.key.op if o.key is not None else None)
+        and (op.file is None or (op.file, op.function) == (o.op.file, o.op.function))
+        for o in group
+        if not o.flow.graph
+    )
 
 
 def where_of(group: list[Origin], at: Op | None = None) -> Where:

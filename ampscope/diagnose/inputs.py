@@ -25,9 +25,10 @@ def bad_inputs(s: Signals) -> pd.DataFrame:
         # What is not finite was computed: what ops of the first step read may be results of ops without gradient.
         return rows.iloc[:0]
     rows = rows[rows["segment"].eq(begun[2]) & rows["rank"].eq(begun[0])]
-    return rows[
-        rows["module"].isin(_entrances(s)) | rows["name"].str.startswith("graph:") | _of_graph(s, begun, rows)
-    ]
+    entering = rows[rows["module"].isin(_entrances(s)) & ~rows["name"].str.startswith("graph:")]
+    if len(entering):
+        return entering  # the graph of the same step reads the same values again
+    return rows[rows["name"].str.startswith("graph:") | _of_graph(s, begun, rows)]
 
 
 def half_inputs(s: Signals) -> pd.DataFrame:
