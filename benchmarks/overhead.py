@@ -10,6 +10,7 @@ writer thread of a tool shares that one core, so that its work counts too.
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import platform
 import statistics
@@ -147,15 +148,25 @@ def table(figures: list[Figure]) -> str:
     return "\n".join(lines)
 
 
-def page(figures: list[Figure], notes: list[str], seconds: float) -> str:
+def page(
+    figures: list[Figure], notes: list[str], seconds: float, longer: list[Figure], longer_seconds: float
+) -> str:
     import torch
 
     machine = next(
         (line.split(":", 1)[1].strip() for line in _cpu_lines() if line.startswith("model name")),
         platform.machine(),
     )
+    alone = f"""
+The default alone beside the plain script, {longer_seconds:.0f} s per workload. The controller lets the recorder
+have one second at the start, for the first censuses, and 2 % of the time from then on:
+
+{table(longer)}
+"""
     skipped = "".join(f"\n- {note}" for note in dict.fromkeys(notes))
     return f"""# What recording costs
+
+Measured on {datetime.date.today()}: ratios within one run, and noisy on a shared machine (see the ±).
 
 Ratio of the time of a training step to the plain step. In each cell: **the whole run** (total time, rare dear steps
 included), then in brackets the typical block of steps (median over all rounds ± half the interquartile range).
@@ -166,8 +177,9 @@ included), then in brackets the typical block of steps (median over all rounds �
 All tools train the same model side by side, each in its own process, and take turns on one core, a quarter of a
 second each, {seconds:.0f} s per workload; the writer threads share that core. ampscope's first row is the
 default: `ampscope run train.py`, budget 2 %. The second is `--every 1 --level range`, the third `--every 1 --level
-census`. DebugUnderflowOverflow sees minima and maxima; add_histogram sees parameter gradients only.
-
+census`. DebugUnderflowOverflow sees minima and maxima; add_histogram sees parameter gradients only. Each tool has a
+share of {seconds:.0f} s only, in which the dear steps at the start of a recording weigh a lot.
+{alone if longer else ""}
 {machine}, one thread, Python {platform.python_version()}, torch {torch.__version__.split("+")[0]}.
 Made by `python benchmarks/overhead.py`; the peers come with `pip install -e '.[peers]'`.
 {skipped}
@@ -182,6 +194,9 @@ def _cpu_lines() -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the cost of recording against the plain script.")
     parser.add_argument("--seconds", type=float, default=60.0, help="time per workload, all tools together")
+    parser.add_argument(
+        "--longer", type=float, default=0.0, help="time per workload for the default alone, at the end"
+    )
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--tools", default="", help="only tools whose name contains this (plain always runs)")
     parser.add_argument(
@@ -198,11 +213,17 @@ def main() -> None:
     results: list[Figure | str] = []
     for workload in args.workloads.split(","):
         results += measure(workload, tools, args.seconds, args.clock)
+    longer: list[Figure] = []
+    for workload in args.workloads.split(",") if args.longer else ():
+        found = measure(workload, ("plain", "ampscope"), args.longer, args.clock)
+        longer += [r for r in found if isinstance(r, Figure)]
     figures = [r for r in results if isinstance(r, Figure)]
     notes = [r for r in results if isinstance(r, str)]
     print("\n".join([table(figures), *dict.fromkeys(notes)]))
+    if longer:
+        print(table(longer))
     if args.out:
-        args.out.write_text(page(figures, notes, args.seconds))
+        args.out.write_text(page(figures, notes, args.seconds, longer, args.longer))
 
 
 if __name__ == "__main__":
