@@ -13,5 +13,6 @@ def test_nothing_changes_and_nothing_is_switched_off(name: str, carry_out: Carry
     plain, recorded = carry_out({"case": name, "recorded": False}, {"case": name})
 
     assert plain.status == 0, plain.stderr
+    assert recorded.status == 0, recorded.stderr
     assert recorded.digests == plain.digests
     assert recorded.stderr == plain.stderr
