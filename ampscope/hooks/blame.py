@@ -41,7 +41,8 @@ class Blame(Collector):
         """After a skip: gradients that are still non-finite when the next backward adds to them are stale."""
         fed = self.session.segment.fed
         # Which parameters this backward will feed is not known yet: the last look before they are fed counts.
-        waiting = self._unfit.keys() - fed.keys()
+        # Other threads feed theirs meanwhile: nothing here may iterate over a mapping that grows.
+        waiting = {key for key in tuple(self._unfit) if key not in fed}
         if not waiting:
             return
         for param in self.session.parameters.all():

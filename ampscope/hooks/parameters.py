@@ -73,7 +73,7 @@ class Parameters(Collector):
 
     def all(self) -> Iterator[torch.Tensor]:
         """Every live parameter that is watched."""
-        for ref, _ in self._handles.values():
+        for ref, _ in tuple(self._handles.values()):
             param = ref()
             if param is not None:
                 yield param
