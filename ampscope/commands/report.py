@@ -75,9 +75,8 @@ def _write(output: Path, data: bytes) -> None:
         raise AmpscopeError(f"{output} is a directory; name a file in it, such as {output / 'report.md'}.")
     try:
         if output.exists() and not output.is_file():
-            output.write_bytes(
-                data
-            )  # a device or a pipe, such as /dev/stdout, is written to and never replaced
+            # A device or a pipe, such as /dev/stdout, is written to and never replaced.
+            output.write_bytes(data)
         else:
             # Replacing a link would leave what it points at as it was.
             write_atomic(output.resolve() if output.is_symlink() else output, data)

@@ -167,3 +167,14 @@ def dashboard(serve: Callable[[list[Path]], Served], tmp_path_factory: pytest.Te
     second = RunKit(grad_center=-12.0, half="bfloat16", nan_from=30).build().write(root / "second")
     bare = RunKit().write(root / "bare", complete=False)
     return serve([first, second, bare]).url
+
+
+@pytest.fixture(scope="module")
+def script(browser: Browser, dashboard: str) -> Iterator[Page]:
+    """A page in which the arithmetic can be called."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(dashboard + "run")
+    expect(page.locator(".page")).to_be_visible()
+    yield page
+    context.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,17 +19,6 @@ from tests.e2e.conftest import OpenTab
 pytestmark = pytest.mark.browser
 
 FP16 = formats.as_json()[0]
-
-
-@pytest.fixture(scope="module")
-def script(browser: Any, dashboard: str) -> Iterator[Page]:
-    """A page in which the arithmetic can be called."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(dashboard + "run")
-    expect(page.locator(".page")).to_be_visible()
-    yield page
-    context.close()
 
 
 def rounds(amax: list[float | None], scale: list[float] | None = None, **columns: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,17 +52,6 @@ def test_every_format_is_shown_at_the_scale(tab: OpenTab) -> None:
     expect(least).to_have_text("0 %")
     expect(most).not_to_have_text("0 %")
     expect(page.get_by_text("cannot be told from a histogram")).to_be_visible()
-
-
-@pytest.fixture(scope="module")
-def script(browser: Any, dashboard: str) -> Iterator[Page]:
-    """A page in which the arithmetic can be called."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(dashboard + "run")
-    expect(page.locator(".page")).to_be_visible()
-    yield page
-    context.close()
 
 
 def exponent_histogram(low: int, counts: list[int], amax: float | None) -> ExponentHistogram:
