@@ -21,6 +21,14 @@ from ampscope.app.runs import Context
 DEFAULTS = {"init": 65536.0, "growth": 2.0, "backoff": 0.5, "interval": 2000.0}
 """Policy of torch.amp.GradScaler, for a run without one."""
 
+NAMES = {
+    "init": "init_scale",
+    "growth": "growth_factor",
+    "backoff": "backoff_factor",
+    "interval": "growth_interval",
+}
+"""What torch.amp.GradScaler calls them."""
+
 NOTHING = {
     "steps": ("No step was recorded", "The script ended before its first optimizer step."),
     "broken": (
@@ -44,13 +52,7 @@ def policy(context: Context) -> dict[str, float]:
     if rows.empty:
         return dict(DEFAULTS)
     busiest = rows.sort_values(["updates", "scaler"], ascending=[False, True]).iloc[0]
-    names = {
-        "init": "first",
-        "growth": "growth_factor",
-        "backoff": "backoff_factor",
-        "interval": "growth_interval",
-    }
-    known = {key: busiest[name] for key, name in names.items()}
+    known = {key: busiest["first" if key == "init" else name] for key, name in NAMES.items()}
     return {key: DEFAULTS[key] if pd.isna(value) else float(value) for key, value in known.items()}
 
 
@@ -58,14 +60,8 @@ def controls(context: Context) -> list[Control]:
     """None where there is nothing to replay."""
     if replay.obstacle(context.src):
         return []
-    names = {
-        "init": "init_scale",
-        "growth": "growth_factor",
-        "backoff": "backoff_factor",
-        "interval": "growth_interval",
-    }
     start = policy(context)
-    return [Control(key, label, default=repr(start[key]), kind="number") for key, label in names.items()]
+    return [Control(key, label, default=repr(start[key]), kind="number") for key, label in NAMES.items()]
 
 
 def view(context: Context) -> Any:
