@@ -189,11 +189,13 @@ def _register_clientside(app: Dash) -> None:
         Input(controls, "value"),
         State(controls, "id"),
         defaults,
+        State("rendered", "data"),
     )
     client(
         "follow",
         Output(controls, "value"),
         Input("url", "search"),
+        Input("rendered", "data"),
         State(controls, "id"),
         State(controls, "value"),
         defaults,

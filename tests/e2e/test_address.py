@@ -37,6 +37,30 @@ def test_a_choice_goes_into_the_address_and_back_brings_it_back(tab: OpenTab) ->
     expect(page.get_by_label("Shows", exact=True).first).to_have_value("exact zeros")
 
 
+def test_back_and_forward_in_haste_end_where_they_lead(tab: OpenTab) -> None:
+    t = tab()
+    page = t.open("gradients")
+    names = {"zeros": "exact zeros", "rms": "root mean square"}
+    for key in ("zeros", "rms", "zeros", "rms"):
+        choose(page, "Shows", names[key])
+        expect(page).to_have_url(re.compile(f"stat={key}"))
+    page.evaluate(
+        "window.pushed = []; const push = history.pushState.bind(history);"
+        "history.pushState = (...to) => { window.pushed.push(to[2]); push(...to); }; 0"
+    )
+    for pause in (0, 1, 4, 4, 4, 8, 16, 64):
+        page.evaluate(
+            "async (ms) => { for (const go of ['back', 'forward', 'back', 'forward']) {"
+            " history[go](); await new Promise((done) => setTimeout(done, ms)); } }",
+            pause,
+        )
+        t.settle()
+        page.wait_for_timeout(150)
+        chosen = page.get_by_label("Shows", exact=True).first
+        expect(chosen).to_have_value(names[params(page)["stat"]])
+    assert page.evaluate("window.pushed") == []  # nobody has chosen anything
+
+
 def test_the_default_leaves_the_address_clean(tab: OpenTab) -> None:
     page = tab().open("gradients?stat=zeros")
     choose(page, "Shows", "largest |x|")

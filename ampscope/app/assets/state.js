@@ -77,6 +77,11 @@
 
   const keyOf = (id) => JSON.parse(id.split(".")[0]).key;
 
+  /* What every control shows as far as we know, by key. A value that it was given (built with, or by `follow`) comes
+     back as a change, late perhaps, when the address is already another: it must not be taken for a choice. */
+  const shown = new Map();
+  let built = null;
+
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     ampscope: Object.assign({}, (window.dash_clientside || {}).ampscope, {
       /* The address, without what only the browser reads, is what the server renders. */
@@ -90,29 +95,35 @@
       },
 
       /* A control that the user changed goes into the address; one that shows what is there anyway does not. */
-      control: function (values, ids, defaults) {
+      control: function (values, ids, defaults, rendered) {
         const context = dash_clientside.callback_context;
         const changes = {};
         const known = Object.assign({}, ...(defaults || []));
+        const anew = built !== (rendered || {}).key;
+        built = (rendered || {}).key;
         for (const trigger of context.triggered || []) {
           if (!trigger.prop_id || trigger.prop_id === ".") continue;
           const key = keyOf(trigger.prop_id);
           if (trigger.value === null || trigger.value === undefined || trigger.value === "") continue;
           const value = String(trigger.value);
+          if (anew || (shown.has(key) && same(value, shown.get(key)))) continue;
           const current = a.params().get(key) ?? known[key];
           if (current !== undefined && same(value, current)) continue;
           changes[key] = known[key] !== undefined && same(value, known[key]) ? null : value;
         }
+        ids.forEach((id, i) => shown.set(id.key, values[i]));
         setParams(changes);
         return "";
       },
 
-      /* Back and forward: the controls follow the address. */
-      follow: function (search, ids, values, defaults) {
-        const params = new URLSearchParams(search || "");
+      /* Back and forward: the controls follow the address, those built for an earlier address too. */
+      follow: function (search, rendered, ids, values, defaults) {
+        const params = a.params();
         const known = Object.assign({}, ...(defaults || []));
+        built = (rendered || {}).key;
         return ids.map((id, i) => {
           const wanted = params.get(id.key) ?? known[id.key];
+          shown.set(id.key, wanted ?? values[i]);
           if (wanted === undefined || same(values[i], wanted)) return dash_clientside.no_update;
           return typeof values[i] === "number" ? Number(wanted) : wanted;
         });
