@@ -159,7 +159,7 @@ def page(
     )
     alone = f"""
 The default alone beside the plain script, {longer_seconds:.0f} s per workload. The controller lets the recorder
-have one second at the start, for the first censuses, and 2 % of the time from then on:
+spend one second at the start, for the first censuses, ahead of its 2 % of the time:
 
 {table(longer)}
 """

@@ -10,7 +10,7 @@ from ampscope.diagnose.signals import TraceView
 
 _QUERIES = {
     "autocast": "SELECT DISTINCT coalesce(autocast_device || ' ' || autocast_dtype, 'off') AS v FROM steps "
-    "WHERE n_backward > 0",
+    "WHERE n_backward > 0 AND level IS DISTINCT FROM 'count'",
     "scaler": "SELECT DISTINCT 'init_scale ' || init_scale || ', growth_interval ' || growth_interval AS v FROM scaler",
     "optimizer": "SELECT DISTINCT owner || coalesce(' eps ' || eps, '') AS v FROM params WHERE owner IS NOT NULL",
     "first learning rate": "SELECT lr AS v FROM steps WHERE lr IS NOT NULL ORDER BY segment LIMIT 1",

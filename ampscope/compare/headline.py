@@ -8,7 +8,7 @@ from ampscope.diagnose.signals import TraceView, plain
 
 _QUERY = """
 WITH asked AS (SELECT * FROM steps WHERE outcome IN ('stepped', 'skipped')),
-     quiet AS (SELECT duration_s FROM asked WHERE level = 'pulse' AND step >= 2)
+     quiet AS (SELECT duration_s FROM asked WHERE level IN ('pulse', 'count') AND step >= 2)
 SELECT (SELECT count(DISTINCT (rank, proc, step)) // greatest(count(DISTINCT (rank, proc)), 1) FROM asked) AS steps,
        (SELECT count(*) FROM asked WHERE outcome = 'skipped') AS skipped,
        (SELECT count(*) FROM asked WHERE loss IS NOT NULL AND NOT isfinite(loss)) AS bad_losses,

@@ -5,8 +5,9 @@ Reads nothing but the frame it is given; what the calls mean together is said in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,22 @@ def _names(value: object) -> tuple[str, ...]:
     if isinstance(value, list | tuple | np.ndarray):
         return tuple(str(v) for v in value)
     return ()
+
+
+def stretches_of(stream: tuple[Call, ...], counted: Sequence[int]) -> list[tuple[Call, ...]]:
+    """The stream, cut where segments of `counted` (ascending) lie between two calls, but for those whose calls were
+    told after all. A call in such a segment, such as the update() of the step before it, still belongs to what came
+    before."""
+    told = {c.segment for c in stream if c.call in ("scaler.step", "optimizer.step", "backward")}
+    counted = [segment for segment in counted if segment not in told]
+    found: list[list[Call]] = [[]]
+    for call in stream:
+        before = found[-1][-1].segment if found[-1] else call.segment
+        here = bisect_left(counted, call.segment)
+        if bisect_left(counted, before) < here:
+            found.append([])
+        found[-1].append(call if len(found) == 1 else replace(call, index=len(found[-1])))
+    return [tuple(calls) for calls in found if calls]
 
 
 def of_kind(calls: Iterable[Call], *kinds: str) -> list[Call]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import pandas as pd
 
-from ampscope.diagnose.calls import SELECT, Call, read_calls
+from ampscope.diagnose.calls import SELECT, Call, read_calls, stretches_of
 from ampscope.diagnose.finding import Basis, Evidence
 from ampscope.diagnose.policy import POLICY, Policy
 from ampscope.diagnose.scales import ScalePath, paths_of
@@ -146,8 +147,8 @@ class Signals:
 
     @cached_property
     def streams(self) -> tuple[tuple[Call, ...], ...]:
-        """The API calls of each process in order. Of a very long run its start and its end, as two streams;
-        the second begins after a step, so that no window is cut."""
+        """The API calls of each process in order, a stream for each stretch without a counted segment, of which
+        the calls are not known. Of a very long run its start and its end; the end begins after a step."""
         most = self.policy.max_calls
         place = (
             "row_number() OVER (PARTITION BY rank, proc ORDER BY seq) AS up, "
@@ -158,7 +159,32 @@ class Signals:
         tail = read_calls(
             self.frame(SELECT.replace("FROM calls", f"{numbered} WHERE up > {most} AND down <= {most}"))
         )
-        return tuple(head + [_after_first_step(calls) for calls in tail])
+        counted = self._counted
+        return tuple(
+            stretch
+            for stream in head + [_after_first_step(calls) for calls in tail]
+            if stream
+            for stretch in stretches_of(stream, counted.get((stream[0].rank, stream[0].proc), ()))
+        )
+
+    @cached_property
+    def histories(self) -> tuple[tuple[Call, ...], ...]:
+        """The API calls of each process in order, whatever lies between them."""
+        found: dict[tuple[int, int], list[Call]] = {}
+        for stream in self.streams:
+            calls = found.setdefault((stream[0].rank, stream[0].proc), [])
+            calls += [replace(c, index=i) for i, c in enumerate(stream, start=len(calls))]
+        return tuple(tuple(calls) for calls in found.values())
+
+    @cached_property
+    def _counted(self) -> Mapping[tuple[int, int], Sequence[int]]:
+        """The segments that were only counted, in order, by (rank, proc)."""
+        frame = self.frame(
+            "SELECT rank, coalesce(proc, 0) AS proc, list(segment ORDER BY segment) AS segments FROM steps "
+            "WHERE level = 'count' GROUP BY ALL"
+        )
+        keys = zip(frame["rank"].astype(int), frame["proc"].astype(int), strict=True)
+        return dict(zip(keys, ([int(i) for i in v] for v in frame["segments"]), strict=True))
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
@@ -177,8 +203,16 @@ class Signals:
 
     @cached_property
     def stream_windows(self) -> tuple[tuple[Window, ...], ...]:
-        """The windows of all optimizers, one tuple per stream."""
-        return tuple(tuple(windows_of(stream, self.owners)) for stream in self.streams)
+        """The windows of all optimizers, one tuple per stream. The first of each optimizer in a later stretch lacks
+        what came before, and is left out."""
+        found = []
+        begun: set[tuple[int, int]] = set()
+        for stream in self.streams:
+            process = stream[0].rank, stream[0].proc
+            windows = windows_of(stream, self.owners)
+            found.append(tuple(w for w in windows if process not in begun or not w.first_of_optimizer))
+            begun.add(process)
+        return tuple(found)
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:

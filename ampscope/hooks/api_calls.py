@@ -13,7 +13,7 @@ import torch
 
 from ampscope.hooks.backward import MAX_NAMES
 from ampscope.hooks.clock import Segment
-from ampscope.hooks.collector import Collector, shortened
+from ampscope.hooks.collector import Collector
 from ampscope.hooks.members import parameters
 from ampscope.hooks.modules import short_dtype
 from ampscope.hooks.parameters import Parameters
@@ -42,18 +42,35 @@ class ApiCalls(Collector):
         self._clip_listeners.append(clip)
 
     def install(self) -> None:
+        session = self.session
+
+        def counting() -> bool:
+            return bool(session.counting)
+
         clip = torch.nn.utils.clip_grad
         for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"):
-            self.wrap(clip, name, self._before_clip(name), self._after_clip, aliases=(torch.nn.utils,))
+            self.wrap(
+                clip,
+                name,
+                self._before_clip(name),
+                self._after_clip,
+                aliases=(torch.nn.utils,),
+                idle=counting,
+            )
         schedulers = torch.optim.lr_scheduler
         for cls in (schedulers.LRScheduler, schedulers.ReduceLROnPlateau):
-            self.wrap(cls, "step", after=self._scheduler)
+            self.wrap(cls, "step", after=self._scheduler, idle=counting)
         autocast = torch.amp.autocast_mode.autocast
-        self.wrap(autocast, "__init__", after=self._autocast_made)
-        self.wrap(autocast, "__enter__", after=self._autocast_enter)
-        self.wrap(autocast, "__exit__", before=self._autocast_exit)
+        self.wrap(autocast, "__init__", after=self._autocast_made, idle=counting)
+        self.wrap(autocast, "__enter__", after=self._autocast_enter, idle=counting)
+        self.wrap(autocast, "__exit__", before=self._autocast_exit, idle=counting)
         self.wrap(torch.nn.Module, "load_state_dict", after=self._model_loaded)
-        self.wrap(torch.nn.Module, "zero_grad", before=self._module_zero_grad)
+        self.wrap(
+            torch.nn.Module,
+            "zero_grad",
+            before=self._module_zero_grad,
+            idle=lambda: session.counting and not session.segment.fed,
+        )
 
     def segment_start(self, segment: Segment) -> None:
         self._counts.clear()
@@ -78,7 +95,7 @@ class ApiCalls(Collector):
             graded = [p for p in _clipped(call) if isinstance(p, torch.Tensor) and p.grad is not None]
             scaled = self.parameters.state_of(graded)
             names = None
-            if self.session.segment.level != "pulse":
+            if self.session.segment.sampled:
                 for listener in self._clip_listeners:
                     listener(graded, scaled)
                 names = [self.session.param_name(p) or "?" for p in graded[:MAX_NAMES]]
@@ -99,9 +116,8 @@ class ApiCalls(Collector):
         if token is None:
             return
         self._inside_norm = False
-        if error is not None:
-            token["error"], token["message"] = type(error).__name__, shortened(str(error))
-        elif isinstance(result, torch.Tensor) and result.numel() == 1:
+        self.session.calls.failed(token, error)
+        if isinstance(result, torch.Tensor) and result.numel() == 1:
             token["dtype"] = short_dtype(result)
 
             def receive(value: float) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from ampscope.hooks.collector import Collector, shortened
+from ampscope.hooks.collector import Collector
 from ampscope.hooks.modules import short_dtype
 from ampscope.hooks.parameters import Parameters
 from ampscope.hooks.patches import Call
 from ampscope.hooks.quiet import quiet
-from ampscope.hooks.scaledness import RootState, mark_penalty, root_state, weighted
+from ampscope.hooks.scaledness import RootState, mark_penalty, marked_state, root_state, weighted
 
 MAX_NAMES = 64
 
@@ -62,12 +62,7 @@ class Backward(Collector):
         self._parameters.backward_begins()
         roots = [t for t in call.argument(0, "t_outputs", ()) if isinstance(t, torch.Tensor)]
         scales = self._scales()
-        with quiet():
-            states = [root_state(root, scales, self._penalised) for root in roots]
-            states = [
-                weighted(state, gradient, scales)
-                for state, gradient in zip_longest(states, _gradients(call)[: len(states)])
-            ]
+        states = self._states(roots, scales, call)
         state = _combine(states)
         create_graph = bool(call.argument(3, "create_graph", False))
         is_grad = not call.kwargs.get("accumulate_grad", False)
@@ -76,7 +71,7 @@ class Backward(Collector):
             phase="backward",
             scaled=state.scaled,
             dtype=short_dtype(roots[0]) if roots else None,
-            detail=_detail(create_graph, state.penalty, call),
+            detail=None if session.counting else _detail(create_graph, state.penalty, call),
         )
         if not is_grad:
             known = len(session.segment.losses)
@@ -90,6 +85,19 @@ class Backward(Collector):
         session.mark("backward", True)
         session.backward_scaled = state.scaled
         return row, is_grad, create_graph, time.perf_counter()
+
+    def _states(self, roots: list[torch.Tensor], scales: tuple[float, ...], call: Call) -> list[RootState]:
+        if self.session.counting and not self._penalised:
+            # Nobody reads more of them than the loss, which is known of a root that `scale` returned.
+            marked = [marked_state(root) for root in roots]
+            if not scales or all(state.loss is not None for state in marked):
+                return marked
+        with quiet():
+            states = [root_state(root, scales, self._penalised) for root in roots]
+            return [
+                weighted(state, gradient, scales)
+                for state, gradient in zip_longest(states, _gradients(call)[: len(states)])
+            ]
 
     def _read_loss(self, root: torch.Tensor, state: RootState, scales: tuple[float, ...], row: Any) -> None:
         segment = self.session.segment
@@ -122,9 +130,7 @@ class Backward(Collector):
             self._at_end()
         session.last_backward_end = time.perf_counter()
         segment.spent["backward"] += session.last_backward_end - began
-        if error is not None:
-            row["error"] = type(error).__name__
-            row["message"] = shortened(str(error))
+        session.calls.failed(row, error)
         if is_grad:
             if create_graph and row["scaled"] in ("scaled", "mixed") and result is not None:
                 for tensor in result:
@@ -137,7 +143,7 @@ class Backward(Collector):
         row["target"] = ",".join(owners) or None
         if error is None:
             segment.micro += 1
-            if segment.level != "pulse":
+            if segment.sampled:
                 for listener in self._listeners:
                     listener()
 

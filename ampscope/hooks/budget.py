@@ -9,8 +9,21 @@ import math
 from dataclasses import dataclass, field
 
 GRACE_S = 1.0
-"""Own seconds that a run may spend before the share is enforced: without it a run of a few seconds, which is
-what most bug reports are, could not afford a single census."""
+"""Own seconds that a run may spend at once, ahead of its share: without it a run of a few seconds, which is what
+most bug reports are, could not afford a single census."""
+
+PULSES = 0.5
+"""Part of the budget that the pulse may take; the rest is left for samples. In a loop of millisecond steps the pulse
+of every step would cost more: most segments are then only counted."""
+
+LOOK_AGAIN = 64
+"""Segments that are only counted in a row at most, whatever a pulse costs."""
+
+ASK_AGAIN = 16
+"""Segments that are only counted before the budget is asked again, unless something is due earlier."""
+
+ATTENTION = 8
+"""Segments with a pulse after one that was skipped, thrown away or not finite."""
 
 CENSUS_SEGMENTS = (0, 1, 7, 31)
 """Then every fourfold: 127, 511, ... A census costs 10 microseconds or more for each op."""
@@ -49,20 +62,72 @@ class Budget:
     level: str = "watch"
     window: tuple[int, int | None] | None = None
     spent_s: float = 0.0
+    pulses_s: float = 0.0
+    writer_s: float | None = None
     last_cost: dict[str, float] = field(default_factory=dict)
     last_sampled: int = -1
     why: str = ""
     cycle_left: int = 0
+    pulses_left: int = 0
+    """Segments that get a pulse without being asked what it costs."""
+    last_pulse: int = -1
+    counted_until: int = -1
+    """The first segment whose level has to be thought about again."""
+    trouble: int = -ATTENTION
+    """The last segment to which attention was due."""
+    watched: bool = False
+    """Every segment gets a pulse at least."""
     profiled: int = 0
     """How many of PROFILE_SEGMENTS have been answered."""
 
-    def charge(self, level: str, own_s: float) -> None:
-        """Book what a finished segment cost at its level."""
+    def charge(self, level: str, own_s: float, writer_s: float = 0.0) -> None:
+        """Book what a finished segment cost at its level; `writer_s` is the time of the writer's thread so far."""
         self.spent_s += own_s
         self.last_cost[level] = own_s
+        if level in ("pulse", "count"):
+            self.pulses_s += own_s
+        if writer_s:
+            # Its first reading holds what importing pyarrow took: no share could keep that down.
+            self.spent_s += writer_s - (writer_s if self.writer_s is None else self.writer_s)
+            self.writer_s = writer_s
+
+    def attend(self, index: int) -> None:
+        """Segment `index` was remarkable: look at the next ones, unless it is one more of a long row."""
+        if index - self.trouble > ATTENTION:
+            self.pulses_left = max(self.pulses_left, ATTENTION)
+        self.trouble = index
 
     def choose(self, index: int, wall_s: float, optimizers: int, next_step: int) -> str:
-        """The level of segment `index`: pulse, range, census or profile. Sets `why`."""
+        """The level of segment `index`: count, pulse, range, census or profile. Sets `why`."""
+        if index < self.counted_until and not self.watched and not self.pulses_left:
+            return "count"
+        level = self._choose(index, wall_s, optimizers, next_step)
+        if level == "pulse" and not self._pulse(index, wall_s, optimizers):
+            self.why = "budget"
+            self.counted_until = min(
+                index + ASK_AGAIN, self.last_pulse + LOOK_AGAIN, 2 ** index.bit_length() - 1
+            )
+            return "count"
+        self.last_pulse = index
+        return level
+
+    def _pulse(self, index: int, wall_s: float, optimizers: int) -> bool:
+        """Whether the segment gets a pulse. One that follows a counted segment comes with those of a whole round of
+        the optimizers and one more: the first of each lacks what came before it."""
+        if self.every is not None or self.watched or self.pulses_left > 0:
+            self.pulses_left = max(0, self.pulses_left - 1)
+            return True
+        together = 1 if self.last_pulse == index - 1 else 2 * max(1, optimizers)
+        cost = together * self.last_cost.get("pulse", 0.0)
+        if self.pulses_s + cost > PULSES * self._allowance(wall_s) and index - self.last_pulse <= LOOK_AGAIN:
+            return False
+        self.pulses_left = together - 1
+        return True
+
+    def _allowance(self, wall_s: float) -> float:
+        return max(GRACE_S, self.share * wall_s)
+
+    def _choose(self, index: int, wall_s: float, optimizers: int, next_step: int) -> str:
         if self.level == "pulse":
             self.why = "level pulse"
             return "pulse"
@@ -88,7 +153,7 @@ class Budget:
         return step >= first and (last is None or step < last)
 
     def _wanted(self, index: int, wall_s: float) -> str:
-        credit = math.inf if self.every is not None else GRACE_S + self.share * wall_s - self.spent_s
+        credit = math.inf if self.every is not None else self._allowance(wall_s) - self.spent_s
         if self.level in ("census", "watch") and is_census(index):
             cost = self.last_cost.get("census", 0.0)
             if index < 2 or cost <= credit:
@@ -120,4 +185,4 @@ class Budget:
 
     def allows(self, seconds: float, wall_s: float) -> bool:
         """Whether `seconds` more are in hand now."""
-        return GRACE_S + self.share * wall_s - self.spent_s >= seconds
+        return self._allowance(wall_s) - self.spent_s >= seconds

@@ -86,7 +86,7 @@ class CensusControl(Collector):
             return
         if self.session.segment.index < self._rests_until:
             return
-        self._armed = True
+        self._armed = self.session.budget.watched = True
         self._watched = 0
         self.session.emit(
             "events",
@@ -204,7 +204,7 @@ class CensusControl(Collector):
             self._disarm("note", f"The watch saw {self._watched} segments and caught nothing.")
 
     def _disarm(self, event: str, message: str) -> None:
-        self._armed = False
+        self._armed = self.session.budget.watched = False
         self._skips = 0
         self.session.emit(
             "events",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from ampscope.hooks.clock import Segment
-from ampscope.hooks.patches import After, Before, Patches
+from ampscope.hooks.patches import After, Before, Patches, never
 
 if TYPE_CHECKING:
     from ampscope.hooks.session import Session
@@ -110,14 +110,16 @@ class Collector:
         after: After | None = None,
         *,
         aliases: tuple[Any, ...] = (),
+        idle: Callable[[], bool] = never,
     ) -> None:
-        """Observe a torch function; `before` and `after` are guarded here."""
+        """Observe a torch function, but not while `idle()` holds; `before` and `after` are guarded here."""
         self.patches.wrap(
             owner,
             name,
             self.guarded(before) if before is not None else None,
             self.guarded(after) if after is not None else None,
             aliases=aliases,
+            idle=idle,
         )
 
 

@@ -48,6 +48,8 @@ class _Seen:
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """The tensors in nested tuples, lists, dicts and dataclass-like outputs, in order; three levels deep, MAX_ITEMS
     wide. What does not let itself be looked into holds none."""
+    if type(value) is torch.Tensor:
+        return [value]
     found: list[torch.Tensor] = []
     with contextlib.suppress(Exception):
         _collect(value, found, 3)
@@ -118,7 +120,7 @@ class Modules(Collector):
         super().remove()
 
     def segment_start(self, segment: Segment) -> None:
-        self._detailed = segment.level != "pulse"
+        self._detailed = segment.sampled
         self._seen.clear()
         self._began.clear()
         self._sums = 0
@@ -126,7 +128,9 @@ class Modules(Collector):
     # -- hooks: first what every call pays --------------------------------------------------------------------
 
     def _pre(self, module: torch.nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling() or self.dead or is_quiet() or torch._C._get_tracing_state():
+        if torch.compiler.is_compiling() or self.session.counting:
+            return
+        if self.dead or is_quiet() or torch._C._get_tracing_state():
             return
         try:
             here = self.session.here
@@ -142,7 +146,10 @@ class Modules(Collector):
             self.session.fail(self, error)
 
     def _post(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or self.dead or is_quiet() or torch._C._get_tracing_state():
+        # A forward that began before counting did, on another thread, still has to leave the stack.
+        if torch.compiler.is_compiling() or (self.session.counting and not self.session.modules):
+            return
+        if self.dead or is_quiet() or torch._C._get_tracing_state():
             return
         try:
             stack = self.session.modules

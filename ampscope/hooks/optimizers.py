@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from ampscope.hooks.collector import Collector, shortened
+from ampscope.hooks.collector import Collector
 from ampscope.hooks.modules import short_dtype
 from ampscope.hooks.parameters import Parameters
 from ampscope.hooks.patches import Call
@@ -53,12 +53,16 @@ class Optimizers(Collector):
         cls = torch.optim.Optimizer
         self.wrap(cls, "__init__", after=self._constructed)
         self.wrap(cls, "add_param_group", after=self._group_added)
-        self.wrap(cls, "zero_grad", before=self._zero_grad)
+        self.wrap(cls, "zero_grad", before=self._zero_grad, idle=self.nothing_to_clear)
         self.wrap(cls, "load_state_dict", after=self._loaded)
         self._handles = [
             register_optimizer_step_pre_hook(self.guarded(self._pre)),
             register_optimizer_step_post_hook(self.guarded(self._post)),
         ]
+
+    def nothing_to_clear(self) -> bool:
+        """Clearing the gradients of a segment that is only counted means something once a backward has fed them."""
+        return self.session.counting and not self.session.segment.fed
 
     def remove(self) -> None:
         for handle in self._handles:
@@ -86,8 +90,7 @@ class Optimizers(Collector):
     def _loaded(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
         name = self.session.optimizers.name(call.args[0])
         row = self.session.call_row("optimizer.load_state_dict", object=name, phase="other")
-        if error is not None:
-            row["error"], row["message"] = type(error).__name__, shortened(str(error))
+        self.session.calls.failed(row, error)
 
     def _zero_grad(self, call: Call) -> None:
         optimizer = call.args[0]
@@ -114,7 +117,8 @@ class Optimizers(Collector):
             return
         session.trains()
         session.work_begins()
-        self.parameters.own(optimizer, name)
+        if not session.counting:
+            self.parameters.own(optimizer, name)
         self._row = session.call_row(
             "optimizer.step",
             object=name,
@@ -124,7 +128,7 @@ class Optimizers(Collector):
         )
         lr = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
         session.segment.lr = float(lr) if isinstance(lr, (int, float)) else _host_float(lr)
-        if session.segment.level != "pulse" or name not in self.described:
+        if session.segment.sampled or name not in self.described:
             self.describe(optimizer, name)
             for listener in self._before:
                 listener(optimizer, name)
@@ -148,7 +152,7 @@ class Optimizers(Collector):
         session.mark("optimizer", False)
         session.segment.spent["optimizer"] += time.perf_counter() - here.began
         here.stepped = True
-        if session.segment.level != "pulse":
+        if session.segment.sampled:
             for listener in self._after:
                 listener(optimizer, name)
         if here.scaler_steps is None:

@@ -37,11 +37,22 @@ After = Callable[[Call, Any, Any, BaseException | None], None]
 """Gets the call, what `before` returned, the result, and the exception that the original raised."""
 
 
+def never() -> bool:
+    return False
+
+
 def unseen_by_warnings(function: Callable[..., Any]) -> Callable[..., Any]:
     """Keep the frame of a wrapper out of what `warnings.warn(stacklevel=2)` counts, so that a warning of torch
     still names the user's line. The warnings module skips frames of the import system, and knows them by file."""
     function.__code__ = function.__code__.replace(co_filename=INVISIBLE_FILE)
     return function
+
+
+def _leave_out_caller(error: BaseException) -> None:
+    """From Python 3.11 on a re-raise adds no entry for its frame: the traceback is the plain one."""
+    trace = error.__traceback__
+    if trace is not None:
+        error.__traceback__ = trace.tb_next
 
 
 class Patches:
@@ -59,8 +70,10 @@ class Patches:
         after: After | None = None,
         *,
         aliases: tuple[Any, ...] = (),
+        idle: Callable[[], bool] = never,
     ) -> None:
-        """Replace `owner.name`, and the same object under the same name in each of `aliases`.
+        """Replace `owner.name`, and the same object under the same name in each of `aliases`. While `idle()` holds
+        the original is called and nothing else.
 
         Does nothing when torch has no such name: features are detected, not assumed.
         """
@@ -73,6 +86,12 @@ class Patches:
         def observed(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or is_quiet():
                 return original(*args, **kwargs)
+            if idle():
+                try:
+                    return original(*args, **kwargs)
+                except BaseException as error:
+                    _leave_out_caller(error)
+                    raise
             call = Call(args, kwargs)
             token = before(call) if before is not None else None
             try:
@@ -80,10 +99,7 @@ class Patches:
             except BaseException as error:
                 if after is not None:
                     after(call, token, None, error)
-                # From Python 3.11 on a re-raise adds no entry for this frame: the traceback is the plain one.
-                trace = error.__traceback__
-                if trace is not None:
-                    error.__traceback__ = trace.tb_next
+                _leave_out_caller(error)
                 raise
             if after is not None:
                 after(call, token, result, None)

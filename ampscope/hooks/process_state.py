@@ -39,6 +39,6 @@ def resident_bytes() -> int | None:
 
 
 def device_allocated() -> int | None:
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    if not torch.cuda.is_initialized():
         return None
     return torch.cuda.memory_allocated()

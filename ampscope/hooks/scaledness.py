@@ -45,6 +45,14 @@ def mark_penalty(tensor: torch.Tensor) -> None:
         node.metadata[PENALTY_MARK] = True
 
 
+def marked_state(root: torch.Tensor) -> RootState:
+    """What the root itself tells, at no cost: scaled if `scale` returned it, and otherwise unscaled, which is true
+    where no scaler is enabled."""
+    node: Any = root.grad_fn
+    mark = None if node is None else node.metadata.get(SCALED_MARK)
+    return RootState("unscaled" if mark is None else "scaled", loss=mark)
+
+
 def root_state(root: torch.Tensor, scales: tuple[float, ...], penalties: bool = False) -> RootState:
     """Walk the graph of one backward root. `scales` are the loss scales in force (empty: no scaler is enabled).
     `penalties`: gradients were marked by `mark_penalty`, so that the walk goes on below the mark of the scale."""

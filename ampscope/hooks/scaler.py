@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ampscope.hooks.collector import Collector, shortened
+from ampscope.hooks.collector import Collector
 from ampscope.hooks.modules import short_dtype, tensors_in
 from ampscope.hooks.optimizers import Optimizers
 from ampscope.hooks.patches import Call
@@ -53,6 +53,9 @@ class Scaler(Collector):
         self._scaled_listeners: list[Any] = []
         self._skip_listeners: list[Any] = []
         self._unscaled: set[tuple[str, str]] = set()
+        self._step_recorded: dict[str, bool] = {}
+        """Scalers that have stepped since their last update: whether a row of `calls` says so, as it then has to of
+        the update."""
 
     def listen(self, scaled: Any, skipped: Any) -> None:
         self._scaled_listeners.append(scaled)
@@ -100,7 +103,7 @@ class Scaler(Collector):
         row = self.session.call_row(
             "scaler.load_state_dict", object=self.session.objects.name(scaler), phase="other"
         )
-        _note(row, error)
+        self.session.calls.failed(row, error)
 
     # -- scale --------------------------------------------------------------------------------------------------
 
@@ -116,7 +119,7 @@ class Scaler(Collector):
             value=self._scales.get(name),
             dtype=short_dtype(losses[0]) if losses else None,
         )
-        _note(row, error)
+        self.session.calls.failed(row, error)
         if error is not None or not enabled:
             return
         scale = self._scales.setdefault(name, float(getattr(scaler, "_init_scale", 1.0)))
@@ -152,13 +155,13 @@ class Scaler(Collector):
         if token is None:
             return
         row, name, opt = token
-        _note(row, error)
+        self.session.calls.failed(row, error)
         if error is None:
             self._unscaled.add((name, opt))
             self.optimizers.parameters.grad_state[opt] = "unscaled"
 
     def _tell_scaled(self, optimizer: Any, opt: str) -> None:
-        if self.session.segment.level != "pulse":
+        if self.session.segment.sampled:
             for listener in self._scaled_listeners:
                 listener(optimizer, opt)
 
@@ -172,8 +175,9 @@ class Scaler(Collector):
         session = self.session
         session.trains()
         session.work_begins()
-        self.optimizers.parameters.own(optimizer, opt)
-        if session.segment.level != "pulse" or opt not in self.optimizers.described:
+        if not session.counting:
+            self.optimizers.parameters.own(optimizer, opt)
+        if session.segment.sampled or opt not in self.optimizers.described:
             self.optimizers.describe(optimizer, opt)
         call_row = session.call_row(
             "scaler.step", object=name, target=opt, enabled=True, value=self._scales.get(name), phase="optimizer",
@@ -206,7 +210,7 @@ class Scaler(Collector):
         if token is None:
             return
         scaler, optimizer, name, opt, call_row, row = token
-        _note(call_row, error)
+        self.session.calls.failed(call_row, error)
         if error is not None:
             self.optimizers.abort()
             if not scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]:
@@ -220,8 +224,10 @@ class Scaler(Collector):
             scale = row["scale"] if row["scale"] is not None else 1.0
             for listener in self._skip_listeners:
                 listener(optimizer, opt, scale)
+        segment = self.session.segment
         self.session.outbox.hold = True
         self.optimizers.finish(opt, "skipped" if skipped else "stepped")
+        self._step_recorded[name] = self._step_recorded.get(name, False) or segment.told
 
     def _decide(self, scaler: Any, optimizer: Any, row: Any, call_row: Any, fused: bool) -> bool:
         """Whether the step was skipped. A fused optimizer is called on skipped steps too: ask found_inf."""
@@ -253,10 +259,16 @@ class Scaler(Collector):
             return
         session = self.session
         name = session.objects.name(scaler)
-        call_row = session.call_row("scaler.update", object=name, value=self._scales.get(name), phase="other")
+        call_row = session.call_row(
+            "scaler.update",
+            recorded=self._step_recorded.pop(name, None),
+            object=name,
+            value=self._scales.get(name),
+            phase="other",
+        )
         if call.argument(1, "new_scale") is not None:
             call_row["detail"] = "new_scale"
-        _note(call_row, error)
+        self.session.calls.failed(call_row, error)
         if error is not None:
             return
         rows = self._open_rows.pop(name, [])
@@ -282,9 +294,3 @@ class Scaler(Collector):
 
 def _policy(scaler: Any) -> str:
     return f"growth_interval={getattr(scaler, '_growth_interval', '')}"
-
-
-def _note(row: dict[str, Any], error: BaseException | None) -> None:
-    if error is not None:
-        row["error"] = type(error).__name__
-        row["message"] = shortened(str(error))

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ampscope.hooks.budget import Budget
+from ampscope.hooks.call_log import CallLog
 from ampscope.hooks.clock import Row, Segment, StepClock
 from ampscope.hooks.collector import Books, Collector, shortened
 from ampscope.hooks.deferred import DeferredScalars
@@ -23,12 +24,11 @@ from ampscope.hooks.exceptions import Exceptions
 from ampscope.hooks.here import Here
 from ampscope.hooks.names import ModelNames, Ordinals
 from ampscope.hooks.outbox import Outbox
-from ampscope.hooks.process_state import autocast_dtype, capturing
+from ampscope.hooks.process_state import capturing
 from ampscope.hooks.quiet import quiet
 from ampscope.hooks.say import say
 from ampscope.hooks.settings import Settings
 from ampscope.hooks.sink import Sink
-from ampscope.hooks.source import Place, user_place
 from ampscope.hooks.step_row import step_columns
 
 
@@ -53,6 +53,10 @@ class Session:
         self.outbox = Outbox(self.deferred, self.sink.push)
         self.collectors: list[Collector] = []
         self.segment: Segment = self.clock.open_segment()
+        self.counting = False
+        """The budget has no pulse for the segment: hooks do only what keeps the step clock, losses and scales true."""
+        self.calls = CallLog(self)
+        self.call_row = self.calls.row
         self.here = Here()
         self.last_backward_end = 0.0
         self.thread = threading.get_ident()
@@ -73,7 +77,6 @@ class Session:
         self._filing = threading.RLock()
         """Held while a segment ends: optimizers of several threads may step at once."""
         self._tell: dict[str, list[Any]] = {}
-        self._seq = 0
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -186,24 +189,6 @@ class Session:
         segment.rows.append((table, row))
         return row
 
-    def call_row(self, call: str, place: Place | None = None, **row: Any) -> Row:
-        """Add a row to `calls`: order, time, place and the state of autocast are filled in here."""
-        where = place if place is not None else user_place(skip=1)
-        self._seq += 1
-        segment = self.segment
-        row["seq"] = self._seq
-        row["t"] = time.perf_counter() - self.clock.start
-        row["call"] = call
-        row["micro"] = segment.micro
-        row["thread_main"] = threading.get_ident() == self.thread
-        row["autocast_dtype"] = autocast_dtype()[1]
-        if "phase" not in row:
-            row["phase"] = self.phase()
-        if where is not None:
-            row["file"], row["line"], row["function"] = where.file, where.line, where.function
-        segment.rows.append(("calls", row))
-        return row
-
     # -- segments ------------------------------------------------------------------------------------------
 
     def work_begins(self) -> None:
@@ -212,6 +197,8 @@ class Session:
         if segment.work_began:
             return
         segment.work_began = time.perf_counter()
+        if self.counting:
+            return
         segment.spent["data"] = segment.work_began - segment.began
         for tell in self._tell["work_begins"]:
             tell()
@@ -226,8 +213,9 @@ class Session:
         if self.segment.zeroed and self.segment.micro:
             self.end_segment("abandoned", None)
         self.work_begins()
-        for tell in self._tell["backward_begins"]:
-            tell()
+        if not self.counting:
+            for tell in self._tell["backward_begins"]:
+                tell()
 
     def backward_scale(self, scales: tuple[float, ...]) -> tuple[bool | None, float | None]:
         """(scaled, scale) of a gradient that flows now."""
@@ -256,7 +244,7 @@ class Session:
 
     def mark(self, phase: str, begins: bool) -> None:
         """A phase begins or ends on the device."""
-        if self.timeline is not None and not capturing():
+        if self.timeline is not None and not (begins and self.counting) and not capturing():
             (self.timeline.begin if begins else self.timeline.end)(phase)
 
     def trains(self) -> None:
@@ -299,13 +287,26 @@ class Session:
         segment.level = self.budget.choose(
             index, self.clock.now(), self.clock.optimizers, self.clock.next_step
         )
-        for tell in self._tell["segment_start"]:
-            tell(segment)
+        if segment.level == "count" and self.modules:
+            segment.level = (
+                "pulse"  # an optimizer that steps within a forward: its modules have to leave the stack
+            )
+        counted, self.counting = self.counting, segment.level == "count"
+        segment.counted, segment.told = self.counting, not self.counting
+        if not (counted and self.counting):
+            for tell in self._tell["segment_start"]:
+                tell(segment)
 
     def _file(self, segment: Segment, outcome: str, optimizer: str | None) -> None:
         segment.outcome = outcome
-        for tell in self._tell["segment_end"]:
-            tell(segment)
+        remarkable = outcome != "stepped" or segment.nonfinite_forward
+        if remarkable or any("error" in row for row in segment.withheld):
+            CallLog.reveal(segment)
+        if remarkable:
+            self.budget.attend(segment.index)
+        if segment.told:
+            for tell in self._tell["segment_end"]:
+                tell(segment)
         now = time.perf_counter()
         if outcome != "ended":
             segment.step_row = self.emit("steps", **step_columns(segment, outcome, now, self.clock.start))
@@ -313,7 +314,9 @@ class Session:
             reads = self.timeline.close_segment(segment.step_row)
             if reads is not None:
                 segment.reads.append(reads)
-        self.budget.charge(segment.level, segment.own_s)
+        self.budget.charge(
+            "count" if self.counting else segment.level, segment.own_s, self.sink.writer_seconds
+        )
         step, opt_step = self.clock.assign(segment, optimizer)
         stamp: Row = {
             "step": step,

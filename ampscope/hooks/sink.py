@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 
 from ampscope.hooks.clock import Row
 from ampscope.hooks.environment import process_info
@@ -63,12 +63,12 @@ class Sink:
             if self._writer is None:
                 self._early.extend(rows)
                 return
-        tables: defaultdict[str, list[Row]] = defaultdict(list)
-        for table, row in rows:
-            row["proc"] = self.proc
-            tables[table].append(row)
-        for table, batch in tables.items():
-            self._writer.add(table, batch)
+        self._writer.extend(rows)
+
+    @property
+    def writer_seconds(self) -> float:
+        """Processor time of the writer's thread so far."""
+        return 0.0 if self._writer is None else self._writer.thread_seconds
 
     def flush(self) -> None:
         """Write what was pushed and wait until it is on disk."""

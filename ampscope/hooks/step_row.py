@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from ampscope.hooks.clock import Row, Segment
+from ampscope.hooks.clock import PHASES, Row, Segment
 from ampscope.hooks.process_state import device_allocated, resident_bytes
+
+NOT_MEASURED: dict[str, float | None] = dict.fromkeys(PHASES)
 
 
 def step_columns(segment: Segment, outcome: str, now: float, run_began: float) -> Row:
     """Columns of a segment that ends at `now` with `outcome`; times are those of time.perf_counter."""
-    losses, spent = segment.losses, segment.spent
+    losses = segment.losses
+    spent = NOT_MEASURED if segment.counted else segment.spent
     return {
         "phase": "other",
         "micro": segment.micro,
@@ -30,7 +33,7 @@ def step_columns(segment: Segment, outcome: str, now: float, run_began: float) -
         "autocast_dtype": segment.autocast_dtype,
         "autocast_device": segment.autocast_device,
         "level": segment.level,
-        "host_rss": resident_bytes() if segment.level != "pulse" else None,
+        "host_rss": resident_bytes() if segment.sampled else None,
         "device_allocated": device_allocated(),
         "own_s": segment.own_s,
     }

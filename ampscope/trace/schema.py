@@ -78,7 +78,8 @@ lr float64 learning rate of the first parameter group when the optimizer stepped
 scale float64 loss scale in force during the segment; null without an enabled GradScaler
 autocast_dtype dict autocast dtype of the last root forward, also when entered in its first lines; null when off
 autocast_device dict autocast device type at the last root forward
-level dict pulse, range, census, profile or watch: the most that was collected in the segment
+level dict count, pulse, range, census, profile or watch: the most that was collected in the segment. Of one that was
+    only counted, calls and phases are not known, unless it failed
 host_rss int64 [bytes] resident memory of the process
 device_allocated int64 [bytes] device memory allocated when the segment ended; null without CUDA
 own_s float64 [s] ampscope's own host time within the segment

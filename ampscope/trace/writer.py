@@ -95,7 +95,7 @@ class TraceWriter:
         self._store = PartStore(Path(run_dir), rank, proc, self._report)
         self._pid = os.getpid()
         self._started = time.monotonic()
-        self._inbox: deque[tuple[str, list[Row]]] = deque()
+        self._inbox: deque[Sequence[tuple[str, Row]]] = deque()
         self._inbox_rows = 0
         self._dropped_unsaid = 0
         # Reentrant, and held only for an append or a swap: a signal handler may add a row in the middle of an
@@ -136,10 +136,20 @@ class TraceWriter:
 
     def add(self, table: str, rows: Sequence[Row]) -> None:
         """Hand over `rows` of `table`; see the class for what happens to them."""
-        if self.strict:
-            self._check(table, rows)
         try:
-            self._accept(table, list(rows))
+            mixed = [(table, row) for row in rows]
+        except TypeError as e:
+            self._report(type(e), "A row could not be taken", e)
+        else:
+            self.extend(mixed)
+
+    def extend(self, rows: Sequence[tuple[str, Row]]) -> None:
+        """Hand over rows, each with the name of its table; they and their sequence are the writer's from now on."""
+        if self.strict:
+            for table, row in rows:
+                self._check(table, row)
+        try:
+            self._accept(rows)
         except Exception as e:
             self._report(type(e), "A row could not be taken", e)
 
@@ -176,23 +186,20 @@ class TraceWriter:
     def _mine(self) -> bool:
         return os.getpid() == self._pid
 
-    def _check(self, table: str, rows: Sequence[Row]) -> None:
+    def _check(self, table: str, row: Row) -> None:
         known = TABLES[table].column_names
-        for row in rows:
-            unknown = [key for key in row if key not in known]
-            if unknown:
-                raise KeyError(f"table {table} has no column {', '.join(unknown)}")
+        unknown = [key for key in row if key not in known]
+        if unknown:
+            raise KeyError(f"table {table} has no column {', '.join(unknown)}")
 
-    def _accept(self, table: str, rows: list[Row]) -> None:
+    def _accept(self, rows: Sequence[tuple[str, Row]]) -> None:
         if not rows or self._closing or not self._mine():
             return
-        if table not in TABLES:
-            raise KeyError(f"no table {table}")
         with self._lock:
-            self._inbox.append((table, rows))
+            self._inbox.append(rows)
             self._inbox_rows += len(rows)
             while self._inbox_rows > self.max_rows and len(self._inbox) > 1:
-                gone = len(self._inbox.popleft()[1])
+                gone = len(self._inbox.popleft())
                 self._inbox_rows -= gone
                 self._drop(gone)
             full = self._inbox_rows >= self.flush_rows
@@ -266,14 +273,18 @@ class TraceWriter:
             inbox, self._inbox = self._inbox, deque()
             self._inbox_rows = 0
         by_table: defaultdict[str, list[Row]] = defaultdict(list)
-        for table, rows in inbox:
-            by_table[table] += rows
+        for rows in inbox:
+            for table, row in rows:
+                by_table[table].append(row if "proc" in row else {**row, "proc": self._proc})
         return by_table
 
     def _encode(self, by_table: dict[str, list[Row]]) -> None:
         events = by_table.pop("events", [])
         for table, rows in by_table.items():
-            self._drop(self._store.encode(table, rows))
+            if table in TABLES:
+                self._drop(self._store.encode(table, rows))
+            else:
+                self._report(KeyError, "A row could not be taken", KeyError(f"no table {table}"))
         events += [self._event(message) for message in self._store.new_misfits()]
         if events:
             self._drop(self._store.encode("events", events))

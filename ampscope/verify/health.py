@@ -16,7 +16,7 @@ SELECT (SELECT coalesce(max(step) + 1, 0) FROM asked) AS steps,
        (SELECT count(*) FROM late WHERE loss IS NOT NULL AND NOT isfinite(loss)) AS late_bad_losses,
        (SELECT count(DISTINCT name) FROM nonfinite WHERE role IN ('weight', 'buffer')) AS bad_weights,
        (SELECT median(loss) FROM (SELECT loss FROM asked WHERE isfinite(loss) ORDER BY step DESC LIMIT 8)) AS last_loss,
-       (SELECT median(duration_s) FROM asked WHERE step > 0 AND level = 'pulse') AS step_s,
+       (SELECT median(duration_s) FROM asked WHERE step > 0 AND level IN ('pulse', 'count')) AS step_s,
        (SELECT count(*) FROM events WHERE event = 'exception' AND subject <> 'KeyboardInterrupt') AS exceptions
 """
 

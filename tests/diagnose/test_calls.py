@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from ampscope.diagnose.calls import SELECT, of_kind, read_calls
+from ampscope.diagnose.calls import SELECT, of_kind, read_calls, stretches_of
 from ampscope.trace.reader import open_trace
 from tests.diagnose.handmade import call, write
 
@@ -42,3 +42,19 @@ def test_of_kind_keeps_the_order(tmp_path: Path) -> None:
     found = of_kind(stream, "backward")
     assert [c.seq for c in found] == [1, 3]
     assert found[1].place == ("t.py", 7)
+
+
+def test_counted_segments_cut_a_stream(tmp_path: Path) -> None:
+    def step(seq: int, segment: int) -> list[dict[str, object]]:
+        calls = ("scaler.update", "backward", "scaler.step")
+        return [{**call(seq + i, name), "segment": segment} for i, name in enumerate(calls)]
+
+    # Segment 4 is counted, with the update of the step before it; so are 5, 6 and 8; 8 failed, and tells its calls.
+    rows = [*step(1, 2), *step(4, 3), {**call(7, "scaler.update"), "segment": 4}, *step(8, 7), *step(11, 8)]
+    with open_trace(write(tmp_path, {"calls": rows})) as trace:
+        (stream,) = read_calls(trace.sql(SELECT))
+    stretches = stretches_of(stream, [4, 5, 6, 8])
+    assert [[c.seq for c in stretch] for stretch in stretches] == [list(range(1, 8)), list(range(8, 14))]
+    assert [c.index for c in stretches[1]] == list(range(6))
+    assert stretches_of(stream, []) == [stream]
+    assert stretches_of((), [1]) == []

@@ -1,10 +1,19 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ampscope.hooks.budget import GRACE_S, Budget, is_census, is_milestone
+from ampscope.hooks.budget import (
+    ASK_AGAIN,
+    ATTENTION,
+    GRACE_S,
+    LOOK_AGAIN,
+    PULSES,
+    Budget,
+    is_census,
+    is_milestone,
+)
 
 
 def test_the_census_schedule() -> None:
@@ -29,7 +38,55 @@ def test_own_time_stays_within_the_share_and_the_grace(share: float, step_s: flo
         milestones += cost if is_milestone(index) else 0.0
         wall += step_s + cost
         budget.charge(level, cost)
-    assert budget.spent_s <= GRACE_S + share * wall + milestones + range_s
+    assert budget.spent_s <= max(GRACE_S, share * wall) + milestones + range_s
+
+
+@settings(deadline=None)
+@given(step_s=st.floats(2e-4, 0.1), pulse_s=st.floats(1e-6, 5e-3), optimizers=st.integers(1, 3))
+def test_pulses_take_half_of_the_share_or_one_in_a_while(
+    step_s: float, pulse_s: float, optimizers: int
+) -> None:
+    budget = Budget(share=0.02)
+    budget.charge("census", 2 * GRACE_S)  # nothing is left for samples
+    wall, levels = 100.0, []
+    for index in range(4000):
+        levels.append(budget.choose(index, wall, optimizers, index))
+        wall += step_s + pulse_s
+        if levels[-1] in ("pulse", "count"):
+            budget.charge(levels[-1], pulse_s if levels[-1] == "pulse" else 0.0)
+    least = pulse_s * 4000 * 2 * optimizers / LOOK_AGAIN
+    assert budget.pulses_s <= PULSES * 0.02 * wall + least + 2 * optimizers * pulse_s
+    told = "".join({"count": " ", "pulse": "p"}.get(level, "s") for level in levels)
+    assert all(len(run) >= 2 * optimizers for run in told.split()[:-1] if "s" not in run)
+    assert " " * (LOOK_AGAIN + ASK_AGAIN) not in told
+
+
+def test_trouble_brings_pulses_once() -> None:
+    budget = Budget(share=0.0)
+    budget.charge("pulse", 2 * GRACE_S)
+    levels = []
+    for index in range(140):
+        levels.append(budget.choose(index, 1.0, 1, index))
+        if index >= 70:
+            budget.attend(index)
+    assert levels[40:62] == ["count"] * 22
+    assert levels[71 : 71 + ATTENTION] == ["pulse"] * ATTENTION
+    assert levels[71 + ATTENTION : 120].count("count") > 40
+
+
+def test_a_watch_sees_every_segment() -> None:
+    budget = Budget(share=0.0)
+    budget.charge("pulse", 2 * GRACE_S)
+    assert [budget.choose(i, 1.0, 1, i) for i in (40, 41)] == ["count"] * 2
+    budget.watched = True
+    assert [budget.choose(i, 1.0, 1, i) for i in (42, 43)] == ["pulse"] * 2
+
+
+def test_the_writer_counts_but_for_its_start() -> None:
+    budget = Budget(share=0.02)
+    for seconds in (0.0, 0.5, 0.5, 0.75):
+        budget.charge("pulse", 0.0, seconds)
+    assert budget.spent_s == pytest.approx(0.25)
 
 
 def test_a_fixed_interval_and_a_window() -> None:
@@ -57,7 +114,7 @@ def test_a_fixed_interval_keeps_census_and_profile_whatever_they_cost(
 def test_op_times_wait_until_they_are_in_hand() -> None:
     budget = Budget(share=0.02)
     budget.charge("census", GRACE_S + 0.1)
-    wall = [0.5 * i for i in range(80)]
+    wall = [5.2 * i for i in range(80)]
     chosen = [i for i in range(80) if budget.choose(i, wall[i], 1, i) == "profile"]
     assert chosen == [11, 64]
 

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import ampscope
+from ampscope.hooks import budget, install
 from ampscope.hooks.blocks import BLOCKS
 
 OURS = os.path.dirname(ampscope.__file__) + os.sep
@@ -132,3 +133,20 @@ def test_module_hooks_return_at_once_off_samples(tmp_path: Path) -> None:
         "parameters.py:_fed",
         "api_calls.py:<genexpr>",
     }
+
+
+def test_a_counted_step_reads_the_loss_and_the_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "PULSES", 0.0)
+    for layers in (2, 200):
+        with ampscope.Recorder(tmp_path / f"counted-{layers}", strict=True):
+            step = loop(deep(layers), True)
+            session = install.current()
+            assert session is not None
+            session.budget.charge("pulse", 10.0)  # neither pulses nor samples are left
+            for _ in range(40):
+                step()
+            assert session.segment.level == "count"
+            calls = tensor_calls(step)
+        assert {name: n for name, n in calls.items() if name in READS} == {"item": 3}, (
+            "loss, scale, growth tracker"
+        )

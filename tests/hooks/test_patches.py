@@ -100,3 +100,20 @@ def test_a_warning_with_a_stack_level_names_the_users_line() -> None:
         Warns().method()
     patches.remove()
     assert caught[0].filename == __file__
+
+
+def test_while_idle_only_the_original_runs() -> None:
+    patches, idle = Patches(), [True]
+    seen: list[Call] = []
+    patches.wrap(Target, "method", before=seen.append, idle=lambda: idle[0])
+    try:
+        assert Target().method(1) == 3
+        with pytest.raises(ValueError, match="negative") as raised:
+            Target().method(-1)
+        assert [entry.name for entry in raised.traceback][1:] == ["method"], "as without the wrapper"
+        assert seen == []
+        idle[0] = False
+        Target().method(1)
+        assert len(seen) == 1
+    finally:
+        patches.remove()

@@ -135,7 +135,7 @@ def test_unknown_keys_are_left_out_and_unknown_tables_are_told(
     writer.add("steps", 5)  # type: ignore[arg-type]
     writer.close()
     assert read(run_dir) == [0]
-    assert [type(e) for _, e in errors] == [KeyError, TypeError]
+    assert {type(e) for _, e in errors} == {KeyError, TypeError}
 
 
 def test_strict_raises_for_unknown_tables_and_keys(make: MakeWriter) -> None:

@@ -43,7 +43,7 @@ def flushed(src: Source) -> Number:
                sum(numel) AS numel, sum(zeros) AS zeros, sum(nan + posinf + neginf) AS bad,
                any_value(stage) AS stage
         FROM {{tensors}} WHERE role = 'grad' AND stage IS NOT DISTINCT FROM (SELECT stage FROM stages)
-          AND step IN (SELECT step FROM {{steps}} WHERE level <> 'pulse' ORDER BY hash(step) LIMIT 96)"""
+          AND step IN (SELECT step FROM {{steps}} WHERE level NOT IN ('pulse', 'count') ORDER BY hash(step) LIMIT 96)"""
     ).iloc[0]
     if not rows["numel"] > 0:  # null too
         return Number(None, "no gradient was read")

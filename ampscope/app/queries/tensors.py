@@ -46,7 +46,7 @@ _TRUE_SHIFT = "coalesce(CAST(round(log2(CASE WHEN scale > 0 AND isfinite(scale) 
 _CHOSEN = """
     SELECT step, segment FROM (
         SELECT step, segment, row_number() OVER (ORDER BY step, segment) AS nth, count(*) OVER () AS n
-        FROM {steps} WHERE NOT coalesce(skipped, false) AND level <> 'pulse')
+        FROM {steps} WHERE NOT coalesce(skipped, false) AND level NOT IN ('pulse', 'count'))
     WHERE nth % greatest(1, n // 48) = 0 OR nth = n"""
 """SQL: sampled segments spread over the run, skipped ones left out."""
 

@@ -15,7 +15,7 @@ PHASES = ("data", "forward", "backward", "unscale", "optimizer")
 
 def phases(src: Source) -> pd.DataFrame:
     """Mean seconds per step and phase: columns step (first of the bucket), last, data … optimizer, rest, total,
-    own, level (the most that was collected in the bucket)."""
+    own, level (the most that was collected in the bucket). Steps that were only counted have no phases."""
     first, last, n = span(src)
     width = max(1, -(-(last - first + 1) // BARS)) if n else 1
     sums = ", ".join(f"avg({p}) AS {p}" for p in (*PHASES, "total", "own"))
@@ -24,7 +24,7 @@ def phases(src: Source) -> pd.DataFrame:
         f"""
         WITH per AS (
             SELECT step, {per_step}, sum(duration_s) AS total, sum(own_s) AS own, max(level <> 'pulse') AS sampled
-            FROM {{steps}} GROUP BY step)
+            FROM {{steps}} WHERE level IS DISTINCT FROM 'count' GROUP BY step)
         SELECT min(step) AS step, max(step) AS last, {sums}, bool_or(sampled) AS sampled,
                greatest(0, avg(total - data - forward - backward - unscale - optimizer)) AS rest
         FROM per GROUP BY step // {width} ORDER BY 1"""
@@ -39,7 +39,7 @@ def step_times(src: Source) -> pd.DataFrame:
     return src.frame(
         """
         WITH per AS (
-            SELECT step, sum(duration_s) AS t, max(level <> 'pulse') AS sampled, count(*) OVER () AS n
+            SELECT step, sum(duration_s) AS t, max(level NOT IN ('pulse', 'count')) AS sampled, count(*) OVER () AS n
             FROM {steps} GROUP BY step)
         SELECT median(t) AS p50, quantile_cont(t, 0.95) AS p95, median(t) FILTER (WHERE NOT sampled) AS plain,
                median(t) FILTER (WHERE sampled) AS sampled, count(*) AS n

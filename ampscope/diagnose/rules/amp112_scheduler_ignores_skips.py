@@ -39,19 +39,23 @@ from ampscope.diagnose.text import count, percent
 @rule("AMP112", "scheduler-ignores-skips", "warning", needs=("calls", "scaler"))
 def scheduler_ignores_skips(rule: Rule, s: Signals) -> Found:
     """Scheduler steps right after skipped optimizer steps, often enough to bend the schedule."""
-    for stream in s.streams:
-        advances = [c for c in of_kind(stream, "scheduler.step") if not c.has("initial")]
-        lost = _lost(stream)
-        asked = sum(1 for c in stream if c.call == "scaler.step" and c.error is None)
+    for history in s.histories:
+        advances = [c for c in of_kind(history, "scheduler.step") if not c.has("initial")]
+        lost = _lost(history)
+        asked = sum(1 for c in history if c.call == "scaler.step" and c.error is None)
         per_step = len(advances) * 2 >= asked
-        share = len(lost) / len(advances) if advances else 0.0
+        # Every skipped step is recorded, and of the others perhaps a few only: their number is in `scaler`.
+        rank, proc = history[0].rank, history[0].proc
+        taken = len(s.scaler[s.scaler["rank"].eq(rank) & s.scaler["proc"].fillna(0).eq(proc)])
+        advanced = len(advances) * max(1.0, taken / asked if asked else 1.0)
+        share = len(lost) / advanced if advanced else 0.0
         if len(lost) < s.policy.scheduler_lost or share < s.policy.scheduler_lost_share or not per_step:
             continue
         for _, calls in by_place(lost, lambda c: c):
             yield rule.finding(
                 at(calls),
                 f"{calls[0].object} advanced {count(len(calls), 'time')} in iterations whose optimizer step was "
-                f"skipped: {percent(share)} of its {len(advances)} steps moved the learning rate with no update.",
+                f"skipped: {percent(share)} of its {round(advanced)} steps moved the learning rate with no update.",
                 "Step the scheduler only when the optimizer stepped (the scale did not fall).",
                 evidence=(
                     s.measure("skipped steps", "SELECT count(*) FROM scaler WHERE skipped", "steps"),

@@ -40,7 +40,7 @@ from ampscope.diagnose.text import count, pow2
 @rule("AMP113", "scaler-state-not-restored", "warning", needs=("calls", "scaler"), explains=("AMP204", SKIPS))
 def scaler_state_not_restored(rule: Rule, s: Signals) -> Found:
     """An optimizer that was loaded before its first step, a scaler that was not, and skips right after."""
-    restarts = [r for stream in s.streams for r in _restarts(s, stream)]
+    restarts = [r for history in s.histories for r in _restarts(s, history)]
     for _, found in by_place(restarts, lambda pair: pair[0]):
         path = found[0][1]
         lost = sum(p.leading_skips for _, p in found)
