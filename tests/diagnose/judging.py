@@ -23,7 +23,11 @@ from tests.support.recording import record
 
 @cache
 def schema() -> Any:
-    return json.loads(files("ampscope.diagnose").joinpath("schema.json").read_text(encoding="utf-8"))
+    """A validator: to make one, which checks the schema itself, takes longer than to use it."""
+    text = files("ampscope.diagnose").joinpath("schema.json").read_text(encoding="utf-8")
+    kind = jsonschema.validators.validator_for(json.loads(text))
+    kind.check_schema(json.loads(text))
+    return kind(json.loads(text))
 
 
 def judge(path: Path, train: Callable[[], object], *, raises: bool = False, **settings: Any) -> Diagnosis:
@@ -52,7 +56,7 @@ def checked(trace: Trace) -> Diagnosis:
     symptoms_of(Signals(trace))  # the engine goes on without them when they fail
     failed = [n for n in found.coverage.not_measurable if "itself failed" in n.why]
     assert not failed, failed
-    jsonschema.validate(found.to_json(), schema())
+    schema().validate(found.to_json())
     json.dumps(found.to_json(), allow_nan=False)
     for finding in found.findings:
         assert finding.falsifier

@@ -27,7 +27,7 @@ def diagnosis(*findings: Finding) -> Diagnosis:
 
 def test_json_is_valid_and_has_no_number_that_json_lacks() -> None:
     made = diagnosis(finding("critical")).to_json()
-    jsonschema.validate(made, schema())
+    schema().validate(made)
     text = json.dumps(made, allow_nan=False)
     assert json.loads(text)["findings"][0]["evidence"][0]["value"] == "inf"
     assert made["run"]["symptoms"] == ["left over"]
@@ -46,7 +46,7 @@ def test_the_schema_refuses_what_is_not_a_diagnosis(damage: str) -> None:
     wrong = {"code": "X1", "severity": "bad", "claim": "", "extra": 1}[damage]
     made["findings"][0][damage] = wrong
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(made, schema())
+        schema().validate(made)
 
 
 def test_severity_gates() -> None:

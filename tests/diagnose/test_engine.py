@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from ampscope.diagnose.engine import MISSING, NOTHING, diagnose, fold, rank_key
@@ -100,7 +99,7 @@ def test_coverage_says_of_every_rule_what_became_of_it(tmp_path: Path) -> None:
     }
     assert [(s.code, s.reason) for s in coverage.silenced] == [("AMP905", "known")]
     assert [f.code for f in found.findings] == ["AMP901"]
-    jsonschema.validate(found.to_json(), schema())
+    schema().validate(found.to_json())
 
 
 def test_every_table_has_a_reason_for_its_absence() -> None:
@@ -215,4 +214,4 @@ def test_runs_without_a_step_get_the_one_right_sentence(
     assert "itself failed" not in str(found.coverage)
     if trace.info.state != "live":
         assert sentence in found.verdict
-    jsonschema.validate(found.to_json(), schema())
+    schema().validate(found.to_json())
