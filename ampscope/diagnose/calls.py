@@ -30,6 +30,7 @@ class Call:
     scaled: str | None
     value: float | None
     limit: float | None
+    norm: float | None
     dtype: str | None
     params: tuple[str, ...]
     n_params: int | None
@@ -59,15 +60,15 @@ class Call:
 
 
 SCALAR_COLUMNS = (
-    "rank", "proc", "seq", "step", "segment", "call", "object", "target", "scaled", "value", "limit", "dtype",
+    "rank", "proc", "seq", "step", "segment", "call", "object", "target", "scaled", "value", "limit", "norm", "dtype",
     "n_params", "enabled", "autocast_dtype", "thread_main", "error", "message", "detail", "file", "line",
     "function",
 )  # fmt: skip
 _INTS = {"rank", "proc", "seq", "step", "segment", "n_params", "line"}
 _BOOLS = {"enabled", "thread_main"}
-_FLOATS = {"value", "limit"}
+_FLOATS = {"value", "limit", "norm"}
 
-SELECT = 'SELECT *, value IS NULL AS value_null, "limit" IS NULL AS limit_null FROM calls'
+SELECT = 'SELECT *, value IS NULL AS value_null, "limit" IS NULL AS limit_null, norm IS NULL AS norm_null FROM calls'
 """The query whose frame `read_calls` takes: a null stays apart from a NaN."""
 
 

@@ -6,7 +6,7 @@ Follows recorded data flow; how much of that is too much is for the rule to say.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ampscope.diagnose.census import Census, censuses
@@ -57,11 +57,14 @@ def _casting(census: Census, least: int) -> Casting:
     flow, seconds = census.flow, census.seconds
     casts = [op for op in flow.ops if op.cast is not None]
     backward = [op for op in casts if op.backward]
+    passes = _passes(flow.ops)
     recasts = []
-    for weight, made in _repeated(census, casts):
+    for weight, made, needed in _repeated(census, casts, passes):
         if len(made) < least:
             continue
         back = _backward_of(made, backward)
+        if not needed and sum(passes[op.seq] == passes[made[0].seq] for op in back) < len(made):
+            continue
         again = [*made[1:], *(back[len(back) // len(made) :] if len(back) >= len(made) else [])]
         recasts.append(
             Recast(
@@ -79,27 +82,32 @@ def _casting(census: Census, least: int) -> Casting:
     return Casting(flow.segment, flow.step, total, cast, tuple(recasts))
 
 
-def _repeated(census: Census, casts: Sequence[Op]) -> Iterator[tuple[str | None, list[Op]]]:
-    """Casts to half of one source for one backward, in order. Casts that backward does not need belong to evaluation,
-    or to a first layer; those of a part of a tensor (a time step) are no repetition."""
+def _repeated(
+    census: Census, casts: Sequence[Op], passes: Mapping[int, int]
+) -> Iterator[tuple[str | None, list[Op], bool]]:
+    """(weight, casts to half of one source for one backward in order, whether backward reads what they gave). Casts
+    that backward does not read belong to evaluation, or to a bias or the weight of a first layer, whose gradient has to
+    be cast back as often; those of a part of a tensor (a time step) are no repetition."""
     flow = census.flow
     needed = {i for op in flow.ops if op.backward for i in op.ins}
-    passes = _passes(flow.ops)
     groups: dict[tuple[object, ...], list[Op]] = {}
     for op in casts:
-        if op.backward or op.to_half is None or not op.ins or not set(op.outs) & needed:
+        if op.backward or op.to_half is None or not op.ins:
+            continue
+        read = bool(set(op.outs) & needed)
+        if not read and op.cast_source is None:
             continue
         which = passes[op.seq]
         if op.cast_source is not None:
-            key: tuple[object, ...] = (op.cast_source, op.phase, which, op.to_half)
+            key: tuple[object, ...] = (op.cast_source, op.phase, which, op.to_half, read)
         else:
             writer = flow.writer(op.ins[-1], op)
             if writer is None or writer.out_shapes[:1] != op.in_shapes[-1:]:
                 continue
-            key = (op.ins[-1], writer.seq, op.phase, which, op.to_half)
+            key = (op.ins[-1], writer.seq, op.phase, which, op.to_half, read)
         groups.setdefault(key, []).append(op)
-    for made in groups.values():
-        yield made[0].cast_source, made
+    for key, made in groups.items():
+        yield made[0].cast_source, made, bool(key[-1])
 
 
 def _passes(ops: Sequence[Op]) -> dict[int, int]:

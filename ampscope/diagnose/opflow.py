@@ -68,6 +68,7 @@ class Op:
     shadow_sqnr_db: float | None
     cast: str | None
     cast_source: str | None
+    half_casts: int
     error: str | None
     reached: str | None
 
@@ -272,6 +273,7 @@ def _op(row: dict[str, object]) -> Op:
         shadow_sqnr_db=_float(row["shadow_sqnr_db"]),
         cast=_text(row["cast"]),
         cast_source=_text(row["cast_source"]),
+        half_casts=_int(row["half_casts"]) or 0,
         error=_text(row["error"]),
         reached=_text(row["reached"]),
     )

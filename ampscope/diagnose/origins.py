@@ -188,7 +188,7 @@ def _candidates(flow: SegmentOps, trouble: Trouble, *, backward: bool) -> Iterat
             kind, key, precision = Kind.MASK, _mask_of(flow, op), op.from_half is not None
         elif op.born and (mask_constant(op) is not None or op.out_nan or not is_mask(op)):
             kind, key, precision = classify(flow, op)
-        elif _enters(flow, op):
+        elif enters(flow, op):
             kind, key, precision = Kind.ENTRY, None, False
         else:
             continue
@@ -196,7 +196,7 @@ def _candidates(flow: SegmentOps, trouble: Trouble, *, backward: bool) -> Iterat
             yield Origin(kind, op, key, flow, trouble, precision)
 
 
-def _enters(flow: SegmentOps, op: Op) -> bool:
+def enters(flow: SegmentOps, op: Op) -> bool:
     """It read non-finite values that no recorded op of the segment wrote."""
     if not op.in_nonfinite or not op.out_nonfinite or op.view:
         return False

@@ -98,6 +98,8 @@ class Policy:
 
     one_off_steps: int = 2
     """So many lost steps in a run are an outlier in the data, not a fault that comes back."""
+    most_suspects: int = 3
+    """Lines that may have made a gradient infinite while nobody recorded ops: more of them name none."""
     divergence_ratio: float = 10.0
     """A loss ten times what it was has left the region that it trained in; noise between batches is a factor of
     two to three."""

@@ -21,7 +21,7 @@ from ampscope.diagnose.transitions import QUERY as TRANSITIONS
 from ampscope.diagnose.transitions import Transition, read_transitions
 from ampscope.diagnose.underflow import OPS_QUERY as UNDERFLOW
 from ampscope.diagnose.underflow import Sample, from_ops, from_tensors
-from ampscope.diagnose.windows import Breach, Window, breaches_of, common_factor, windows_of
+from ampscope.diagnose.windows import Breach, Window, breaches_of, common_factor, to_fixed_norm, windows_of
 from ampscope.trace.integrity import Integrity
 from ampscope.trace.records import RunInfo
 from ampscope.trace.schema import TABLES
@@ -224,6 +224,16 @@ class Signals:
         """Optimizers whose gradients the user divides by the loss scale by hand. Edits are noticed in census
         steps only, so one sighting speaks for the run."""
         return frozenset(w.opt for w in self.windows if w.hand_unscale(self.policy) is not None)
+
+    @cached_property
+    def fixed_norms(self) -> frozenset[tuple[str | None, int | None]]:
+        """Lines whose edits bring all gradients of a step to one and the same norm by a common factor."""
+        edits: dict[tuple[str | None, int | None], list[Call]] = {}
+        for call in self.calls:
+            if call.call == "grad_edit":
+                edits.setdefault(call.place, []).append(call)
+        spread = self.policy.same_factor
+        return frozenset(place for place, here in edits.items() if to_fixed_norm(here, spread))
 
     @cached_property
     def scales_by_hand(self) -> bool:

@@ -5,8 +5,8 @@ unscale_, step and update that a GradScaler demands. Says what happened, not whe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ampscope.diagnose.calls import Call, of_kind
@@ -84,6 +84,17 @@ def common_factor(edit: Call, spread: float) -> float | None:
     return factor
 
 
+def to_fixed_norm(edits: Sequence[Call], spread: float) -> bool:
+    """Whether edits of one place multiplied all gradients of a step alike, by another factor in each step, so that they
+    end with one and the same norm: a clip or a normalisation written by hand."""
+    factors = [common_factor(e, spread) for e in edits]
+    norms = [e.norm for e in edits if e.norm is not None]
+    known = [f for f in factors if f is not None]
+    if len(known) < len(edits) or len(norms) < len(edits) or min(norms, default=0.0) <= 0.0:
+        return False
+    return max(norms) <= spread * min(norms) and max(known) > spread * min(known)
+
+
 @dataclass(frozen=True)
 class Breach:
     """A scaler call that its protocol forbids. `prior` is the call that it collides with."""
@@ -143,8 +154,9 @@ def windows_of(calls: tuple[Call, ...], owners: Owners) -> list[Window]:
     """The windows of every optimizer of a stream, in the order in which they closed; open ones come last.
 
     An edit of the gradients that is noticed on entry to a step stands behind the step in the calls, and
-    belongs before it.
+    belongs before it. So do the calls of a closure, with their backward.
     """
+    calls = _closures_first(calls)
     optimizers = optimizers_of(calls)
     state = {o: _Open() for o in optimizers}
     scale: float | None = None
@@ -166,6 +178,34 @@ def windows_of(calls: tuple[Call, ...], owners: Owners) -> list[Window]:
         done.append(_close(closing[0], state[closing[0]], closing[1], scale))
     done.extend(_close(o, s, None, scale) for o, s in state.items() if s.calls)
     return done
+
+
+def _closures_first(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    """The calls with each `optimizer.step(closure)` moved behind what its closure did. A step ends its segment, so that
+    a backward which follows it there ran inside of it; the gradients that it used are those of the last one."""
+    moved: list[Call] = []
+    place = 0
+    while place < len(calls):
+        step = calls[place]
+        end = place + 1
+        if step.call == "optimizer.step" and not step.has("via_scaler"):
+            while end < len(calls) and calls[end].segment == step.segment:
+                end += 1
+        inside = calls[place + 1 : end]
+        last = next((c for c in reversed(inside) if c.call == "backward" and c.error is None), None)
+        if last is None or any(c.call in ("optimizer.step", "scaler.step") for c in inside):
+            moved.append(step)
+            place += 1
+            continue
+        moved += [*inside, replace(step, scaled=_after(last, inside))]
+        place = end
+    return tuple(moved)
+
+
+def _after(backward: Call, inside: Sequence[Call]) -> str | None:
+    """Whether gradients carry the scale at the end of a closure with this last backward."""
+    later = inside[inside.index(backward) + 1 :]
+    return "unscaled" if of_kind(later, "scaler.unscale_") else backward.scaled
 
 
 def _close(opt: str, state: _Open, step: Call | None, scale: float | None) -> Window:

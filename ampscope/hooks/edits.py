@@ -66,11 +66,13 @@ class GradEdits(Collector):
         changed: list[str] = []
         factors: list[float] = []
         scaled = None
+        total = 0.0
         for param in params:
             before = self._norms.pop(id(param), None)
             now = _norm(param.grad) if before is not None and param.grad is not None else None
             if before is None or now is None or not (math.isfinite(before) and before > 0.0):
                 continue
+            total += now * now
             if abs(now - before) > TOLERANCE * before:
                 changed.append(self.session.param_name(param) or "?")
                 factors.append(now / before)
@@ -83,6 +85,7 @@ class GradEdits(Collector):
             scaled=scaled,
             value=factors[len(factors) // 2],
             limit=factors[-1] / factors[0] if factors[0] > 0.0 else None,
+            norm=math.sqrt(total),
             params=changed[:MAX_NAMES],
             n_params=len(changed),
             detail="norm_now/norm_after_backward",

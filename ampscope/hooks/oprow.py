@@ -173,6 +173,7 @@ class OpRows:
             row["device"] = inputs[0].device
         if place is not None:
             row["file"], row["line"], row["function"] = place.file, place.line, place.function
+            row["half_casts"] = place.half_casts or None
         found = merged([f.range for f in inputs if f.range is not None])
         if found is not None:
             row["in_nonfinite"], row["in_zeros"] = found.nonfinite, found.zeros

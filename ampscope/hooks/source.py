@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 
 import torch
+
+from ampscope.hooks.written import half_casts
 
 _NEVER, _LIBRARY, _USER = 0, 1, 2
 
@@ -23,11 +25,13 @@ _PLACES: dict[tuple[str, int, str], Place] = {}
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a source file, and the qualified name of the function that it is in."""
+    """A line of a source file, the qualified name of the function that it is in, and how many casts to float16 are
+    written on that line."""
 
     file: str
     line: int
     function: str
+    half_casts: int = field(default=0, compare=False)
 
 
 def user_place(skip: int = 0, within_backward: bool = False) -> Place | None:
@@ -67,7 +71,7 @@ def _place(frame: FrameType) -> Place:
     key = (code.co_filename, frame.f_lineno, function)
     place = _PLACES.get(key)
     if place is None:
-        place = _PLACES[key] = Place(*key)
+        place = _PLACES[key] = Place(*key, half_casts=half_casts(code, frame.f_lineno))
     return place
 
 

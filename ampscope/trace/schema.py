@@ -152,6 +152,7 @@ flops float64 floating-point operations of a matmul or convolution; null elsewhe
 host_s float64 [s] host time of the call under the dispatch mode: an upper bound, for ranking only
 cast dict null, autocast (a cast that autocast inserted), user, or promotion (autograd's, for an op that mixed dtypes)
 cast_source dict for a cast: name of the parameter that was cast, if it was one
+half_casts int32 casts to float16 written on the user's line, .half() or .to(torch.float16); null for none. One that changes nothing is no op
 tensor_ids list<int64> identities of inputs then outputs within the segment, to follow data flow
 scalars list<float64> Python-number arguments of the call in order (eps, clamp bounds, factors)
 in_nonfinite int64 [elements] NaN and inf elements in the inputs
@@ -287,6 +288,7 @@ scaled dict for backward: scaled, unscaled, mixed or unknown. For clip and grad_
     gradients carried the scale
 value float64 a number that says what happened: scale, total norm returned, factor of an edit, loss
 limit float64 max_norm or clip_value
+norm float64 for grad_edit: norm of all gradients that were looked at, after the edit
 dtype dict dtype of autocast, of the loss, of the gradients clipped or of the norm returned
 params list<string> parameters that this backward fed, or that a clip or edit touched; at most 64 names
 n_params int32 how many in all

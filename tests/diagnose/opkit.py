@@ -15,8 +15,8 @@ def op(seq: int, name: str, ins: tuple[int, ...] = (), outs: tuple[int, ...] = (
         "in_shapes": ("4",) * len(ins), "out_shapes": ("4",) * len(outs), "scalars": (), "ins": ins, "outs": outs,
         "in_known": True, "in_nonfinite": 0, "out_nonfinite": 0, "out_nan": 0, "in_zeros": 0, "out_zeros": 0,
         "in_amax": 1.0, "in_amin": 0.5, "out_amax": 1.0, "shadow_amax": None, "shadow_nonfinite": None,
-        "shadow_flushed": None, "shadow_sqnr_db": None, "cast": None, "cast_source": None, "error": None,
-        "reached": None,
+        "shadow_flushed": None, "shadow_sqnr_db": None, "cast": None, "cast_source": None, "half_casts": 0,
+        "error": None, "reached": None,
     }  # fmt: skip
     return Op(**{**known, **facts})
 

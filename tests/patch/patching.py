@@ -69,11 +69,12 @@ def make_plan(
     claim: str = "",
     op: str | None = None,
     module: str | None = None,
+    diff: str = "",
 ) -> tuple[Plan, str]:
     """The plan for one finding, and the source that it starts from."""
     marked = read_marks(source)
     where = Where(file=FILE, line=marked.line, op=op, module=module)
-    finding = Finding(code, "", "critical", where, claim, "", Change(set=change or {}))
+    finding = Finding(code, "", "critical", where, claim, "", Change(set=change or {}, diff=diff))
     file = SourceFile(Path(FILE), "train.py", marked.text.encode(), FILE)
     project = Project.of_sources((file,), marked.sites, facts or Facts())
     return plan(project, [finding]), marked.text

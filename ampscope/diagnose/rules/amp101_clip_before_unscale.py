@@ -44,6 +44,7 @@ def clip_before_unscale(rule: Rule, s: Signals) -> Found:
     """Clips and edits of gradients that carried a loss scale large enough to matter."""
     yield from _clips(rule, s)
     yield from _edits(rule, s)
+    yield from _norms(rule, s)
 
 
 def _clips(rule: Rule, s: Signals) -> Iterator[Finding]:
@@ -89,6 +90,42 @@ def _edits(rule: Rule, s: Signals) -> Iterator[Finding]:
             evidence=_evidence(s, edit),
             falsifier="What is done commutes with the scale: a factor, or an average with other scaled gradients.",
         )
+
+
+def _norms(rule: Rule, s: Signals) -> Iterator[Finding]:
+    """Clips by norm and normalisations that were written by hand: a common factor, and one norm in every step."""
+    wrong = [
+        (w, e)
+        for w in s.windows
+        for e in of_kind(w.live, "grad_edit")
+        if e.place in s.fixed_norms and _limited_while_scaled(s, w, e)
+    ]
+    for _, pairs in by_place(wrong, lambda pair: pair[1]):
+        window, edit = pairs[0]
+        yield rule.finding(
+            at([e for _, e in pairs]),
+            f"Between backward and this line the gradients were brought to a norm of {sci(edit.norm)} in every step "
+            f"(seen in {count(len(pairs), 'sampled step')}) while multiplied by the loss scale "
+            f"{pow2(window.scale)}, and are divided by it afterwards: updates are up to {pow2(window.scale)} times "
+            "too small.",
+            "Call `scaler.unscale_(optimizer)` before clipping.",
+            evidence=[
+                *_evidence(s, edit),
+                s.measure("norm after it", "SELECT median(norm) FROM calls WHERE call = 'grad_edit'"),
+            ],
+            falsifier="That norm follows the loss scale when the scale changes.",
+        )
+
+
+def _limited_while_scaled(s: Signals, window: Window, edit: Call) -> bool:
+    scale = window.scale or 1.0
+    return (
+        edit.scaled in ("scaled", "mixed")
+        and window.via_scaler
+        and scale >= s.policy.scale_matters
+        and edit.norm is not None
+        and edit.norm < scale * s.policy.scaled_limit
+    )
 
 
 def _edits_scaled(s: Signals, window: Window, edit: Call) -> bool:

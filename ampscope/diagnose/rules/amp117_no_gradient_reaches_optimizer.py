@@ -32,7 +32,7 @@ from ampscope.diagnose.finding import Change, Finding, Where
 from ampscope.diagnose.places import steps_of
 from ampscope.diagnose.rule import Found, Rule, rule
 from ampscope.diagnose.signals import Signals
-from ampscope.diagnose.text import count
+from ampscope.diagnose.text import count, listed
 from ampscope.diagnose.windows import Window
 
 _NO_CHECKS = "No inf checks were recorded"
@@ -63,8 +63,11 @@ def no_gradient_reaches_optimizer(rule: Rule, s: Signals) -> Found:
                 rule, s, cut, [cut], "backward has no graph to follow: the loss is detached from the model"
             )
             continue
-        for opt, steps in _starved(s, stream, windows).items():
+        starved = _starved(s, stream, windows)
+        for opt, steps in starved.items():
             yield _diagnose(rule, s, stream, opt, steps)
+        for opt in dict.fromkeys(w.opt for w in windows if w.opt not in starved):
+            yield from _partly_replaced(rule, s, stream, opt)
 
 
 def _starved(s: Signals, stream: tuple[Call, ...], windows: tuple[Window, ...]) -> dict[str, list[Call]]:
@@ -123,12 +126,52 @@ def _diagnose(rule: Rule, s: Signals, stream: tuple[Call, ...], opt: str, steps:
     return _finding(rule, s, init or feeding, steps, why, REBUILD)
 
 
+def _partly_replaced(rule: Rule, s: Signals, stream: tuple[Call, ...], opt: str) -> Found:
+    """Some parameters of an optimizer belong to no model that ran and never get a gradient, while every backward that
+    feeds the others feeds parameters that no optimizer holds."""
+    held = s.params[s.params["owner"].eq(opt)]
+    in_model = held["in_model"].fillna(True).astype(bool) & ~held["module"].isin(_left_behind(s))
+    alive = held["got_grad"].fillna(True).astype(bool) | in_model
+    dead = held[~(alive | ~held["requires_grad"].fillna(True).astype(bool))]
+    names = set(dead["name"].astype(str)) - set(held[alive]["name"].astype(str))
+    feeding = [b for b in of_kind(stream, "backward") if opt in (b.target or "").split(",")]
+    steps = [c for c in of_kind(stream, "optimizer.step") if c.object == opt]
+    if not names or len(steps) < s.policy.starved_steps or not all(b.all_params_named for b in feeding):
+        return
+    strays = (
+        set.intersection(*({n for n in b.params if n not in s.owners} for b in feeding)) if feeding else set()
+    )
+    if not strays:
+        return
+    init = s.first_call("optimizer.init", opt)
+    why = (
+        f"{count(len(names), 'parameter')} of {opt} ({listed(sorted(names))}) belong to no model that ran, while "
+        f"backward feeds {listed(sorted(strays))}, which no optimizer holds: they were replaced after it was built"
+    )
+    yield _finding(rule, s, init or feeding[0], steps, why, REBUILD, part=" for part of the model")
+
+
+def _left_behind(s: Signals) -> frozenset[str]:
+    """Modules that ran while the model was built, before the first backward, and in no later sample."""
+    rows = s.frame("SELECT DISTINCT name, segment > 0 AS later FROM modules")
+    later = rows["later"].astype(bool)
+    if not later.any():
+        return frozenset()
+    return frozenset(rows["name"][~later].astype(str)) - frozenset(rows["name"][later].astype(str))
+
+
 def _finding(
-    rule: Rule, s: Signals, at: Call, seen: list[Call], why: str, advice: tuple[str, str] = ATTACH
+    rule: Rule,
+    s: Signals,
+    at: Call,
+    seen: list[Call],
+    why: str,
+    advice: tuple[str, str] = ATTACH,
+    part: str = "",
 ) -> Finding:
     return rule.finding(
         Where(file=at.file, line=at.line, steps=steps_of(seen)),
-        f"No gradient reaches the optimizer: {why}.",
+        f"No gradient reaches the optimizer{part}: {why}.",
         advice[0],
         evidence=(
             s.measure(

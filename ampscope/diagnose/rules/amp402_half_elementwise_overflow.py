@@ -14,7 +14,8 @@ the forward pass.
 - x = x + self.block(self.norm(x))
 + x = x + self.block(self.norm(x)).float()   # the stream itself stays float32
 ```
-Or scale the branch down, or use bfloat16 where the device computes in it.
+Or scale the branch down, or use bfloat16 where the device computes in it. A `.half()` in the model itself has to go
+first: no setting of autocast reaches it.
 
 ## What would refute it
 Recomputed in float32 from the same inputs, no element exceeds 65504.
@@ -45,6 +46,7 @@ from ampscope.diagnose.origins import Kind
 from ampscope.diagnose.rule import MECHANISM, Found, Rule, rule
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.text import sci
+from ampscope.diagnose.written import removal, written_casts
 
 
 @rule("AMP402", "half-elementwise-overflow", "critical", explains=SPOILED, depth=MECHANISM)
@@ -54,20 +56,26 @@ def half_elementwise_overflow(rule: Rule, s: Signals) -> Found:
     if missing is not None:
         yield missing
     for group in groups(s, lambda o: o.kind is Kind.ELEMENTWISE and o.precision and not o.op.backward):
-        op = group[0].op
+        op, flow = group[0].op, group[0].flow
+        advice, change = _way_out(s, flow, op)
         yield rule.finding(
             where_of(group),
             f"The {spoken(op)}{place_phrase(op)} overflows: its inputs are finite (at most {sci(op.in_amax)}), its "
             f"result holds inf{reach_phrase(group)}. No loss scale changes that.",
-            or_bf16(s, "Keep this sum or product in float32, or scale the branch that feeds it down") + ".",
+            advice,
             severity=severity_of(s, group),
             evidence=op_evidence(s, op),
             falsifier="Recomputed in float32 from the same inputs, no element exceeds 65504.",
-            change=_change(s, group[0].flow, op),
+            change=change,
         )
 
 
-def _change(s: Signals, flow: SegmentOps, op: Op) -> Change:
-    """bf16 before float32 for the module: what exceeds 65504 is read by others, which would cast it to fp16 again."""
+def _way_out(s: Signals, flow: SegmentOps, op: Op) -> tuple[str, Change]:
+    """bf16 before float32 for the module: what exceeds 65504 is read by others, which would cast it to fp16 again.
+    Where the script casts to float16 itself, neither reaches what is added."""
+    casts = written_casts(s, flow, op)
+    if casts:
+        return removal(s, casts)
     bf16 = bf16_change(s) if by_autocast(flow, op) else {}
-    return Change(set=bf16) if bf16 else change_for(s, flow, op)
+    advice = or_bf16(s, "Keep this sum or product in float32, or scale the branch that feeds it down") + "."
+    return advice, Change(set=bf16) if bf16 else change_for(s, flow, op)

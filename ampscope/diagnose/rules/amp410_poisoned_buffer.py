@@ -32,12 +32,19 @@ import pandas as pd
 from ampscope.diagnose.failing import FOLLOWS, groups, op_evidence, place_phrase, where_of
 from ampscope.diagnose.finding import Change, Finding, Where
 from ampscope.diagnose.lineage import functional
-from ampscope.diagnose.origins import Kind, Origin
+from ampscope.diagnose.opflow import Op, SegmentOps
+from ampscope.diagnose.origins import Kind, enters, load_segment
 from ampscope.diagnose.rule import ROOT, Found, Rule, rule
 from ampscope.diagnose.signals import Signals, quoted
 from ampscope.diagnose.symptoms import BAD_WEIGHTS
 from ampscope.diagnose.text import count, listed
 from ampscope.diagnose.troubles import lasting, troubles_of
+
+SILENT = (
+    "SELECT DISTINCT o.rank, coalesce(o.proc, 0) AS proc, o.segment FROM ops o JOIN steps s ON s.rank = o.rank AND "
+    "s.proc IS NOT DISTINCT FROM o.proc AND s.segment = o.segment WHERE s.level = 'census' AND o.in_nonfinite > 0 AND "
+    "o.out_nonfinite > 0 AND o.phase = 'forward' AND o.module IS NOT NULL ORDER BY ALL LIMIT 12"
+)
 
 DIFF = "+ if torch.isfinite(value).all():\n      buffer.lerp_(value, momentum)"
 
@@ -58,7 +65,10 @@ def poisoned_buffer(rule: Rule, s: Signals) -> Found:
         if not lasting(s, key):
             yield _buffers(rule, s, rows)
             return
-    for group in groups(s, _average):
+    seen = groups(s, lambda o: o.kind is Kind.ENTRY and _average(o.flow, o.op))
+    if not seen:
+        yield from _silent(rule, s)
+    for group in seen:
         op = group[0].op
         where = where_of(group)
         first_step, last_step = where.steps or (0, 0)
@@ -118,18 +128,59 @@ def _buffers(rule: Rule, s: Signals, rows: pd.DataFrame) -> Finding:
     )
 
 
-def _average(o: Origin) -> bool:
+def _silent(rule: Rule, s: Signals) -> Found:
+    """An average of a module that is not finite when a step begins, and a loss that is: dividing by inf gives zeros."""
+    troubles = troubles_of(s)
+    found: dict[tuple[str | None, int | None], list[tuple[SegmentOps, Op]]] = {}
+    for rank, proc, segment in s.frame(SILENT).itertuples(index=False, name=None):
+        key = (int(rank), int(proc), int(segment))
+        flow = None if key in troubles else load_segment(s, key)
+        if flow is None:
+            continue
+        for op in flow.ops:
+            if op.module and set(op.ins) & set(op.outs) and enters(flow, op) and _average(flow, op):
+                found.setdefault((op.file, op.line), []).append((flow, op))
+    for pairs in found.values():
+        op = pairs[0][1]
+        steps = [flow.step for flow, _ in pairs]
+        yield rule.finding(
+            Where(
+                module=op.module,
+                op=f"aten::{op.op}",
+                file=op.file,
+                line=op.line,
+                steps=(min(steps), max(steps)),
+            ),
+            f"A moving average{place_phrase(op)} holds {op.in_nonfinite} values that are NaN or inf when the step "
+            f"begins, and is updated from itself ({functional(op)} on line {op.line}): it stays so. The loss is "
+            "finite, because what is divided by inf is zero.",
+            "Guard the update (skip it when the new value is not finite) and start the average anew.",
+            evidence=(
+                s.measure(
+                    "values of it that are not finite",
+                    f"SELECT max(in_nonfinite) FROM ops WHERE op = 'aten::{op.op}' AND line = {op.line}",
+                    "elements",
+                )
+                if op.line
+                else None,
+            ),
+            falsifier="The average is finite when the step begins.",
+            change=Change(diff=DIFF),
+        )
+
+
+def _average(flow: SegmentOps, op: Op) -> bool:
     """What came in non-finite is decayed and added to: an average that the step updates."""
-    if o.kind is not Kind.ENTRY or o.op.cast_source or o.op.backward:
+    if op.cast_source or op.backward:
         return False
-    name = functional(o.op)
+    name = functional(op)
     if name == "lerp":
         return True
     if name not in ("mul", "_foreach_mul"):
         return False
-    readers = list(o.flow.readers(o.op))[:4]
+    readers = list(flow.readers(op))[:4]
     if not readers:
         # The watch kept nothing of what follows: a factor that only a decay has must do.
-        return any(0.8 <= c < 1.0 for c in o.op.scalars)
-    decays = any(0.5 <= c < 1.0 for c in o.op.scalars)
+        return any(0.8 <= c < 1.0 for c in op.scalars)
+    decays = any(0.5 <= c < 1.0 for c in op.scalars)
     return decays and any(functional(r) in ("add", "_foreach_add", "addcmul") for r in readers)

@@ -49,7 +49,8 @@ def cast_churn(rule: Rule, s: Signals) -> Found:
 
 def _finding(rule: Rule, s: Signals, casting: Casting, top: Recast) -> Finding:
     file, line, why, advice = _cause(s, top)
-    names = list(dict.fromkeys(r.weight for r in casting.recasts if r.weight))
+    largest = sorted(casting.recasts, key=lambda r: -r.avoidable_bytes)
+    names = list(dict.fromkeys(r.weight for r in largest if r.weight))
     what = (
         f"{listed(names)} {'is' if len(names) == 1 else 'are'}" if names else f"A result of {top.first.op} is"
     )

@@ -106,3 +106,26 @@ def test_other_edits_of_scaled_gradients(tmp_path: Path, middle: Middle) -> None
 )
 def test_silent_on_the_repaired_loop_and_its_look_alikes(tmp_path: Path, middle: Middle) -> None:
     assert serious(judge(tmp_path, lambda: train(middle))) == []
+
+
+def to_norm(limit: float) -> Middle:
+    """A clip by norm written by hand, with one factor for all gradients."""
+
+    def middle(model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
+        grads = [p.grad for p in model.parameters() if p.grad is not None]
+        most = limit if limit < 100.0 else 0.1 * scaler.get_scale()
+        total = float(torch.stack(torch._foreach_norm(grads)).norm())
+        torch._foreach_mul_(grads, min(1.0, most / total))
+
+    return middle
+
+
+@pytest.mark.parametrize("limit", [0.5, 1.0])
+def test_a_clip_by_norm_written_by_hand(tmp_path: Path, limit: float) -> None:
+    found = judge(tmp_path, lambda: train(to_norm(limit)))
+    assert serious(found) == ["AMP101"]
+    assert f"norm of {limit:g}" in only(found, "AMP101").claim
+
+
+def test_silent_on_a_clip_by_hand_whose_limit_follows_the_scale(tmp_path: Path) -> None:
+    assert serious(judge(tmp_path, lambda: train(to_norm(1e6)))) == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,45 @@ def test_silent_when_gradients_arrive(tmp_path: Path, train: object) -> None:
 
 def test_an_update_without_a_step_is_no_optimizer_without_gradients(tmp_path: Path) -> None:
     assert serious(judge(tmp_path, updated_without_a_step, raises=True)) == ["AMP104"]
+
+
+def head_exchanged(before: bool) -> None:
+    model = classifier()
+    if before:
+        model[4] = nn.Linear(32, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    if not before:
+        model[4] = nn.Linear(32, 4)
+    for _ in range(4):
+        x, y = labelled()
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def head_alone() -> None:
+    """A spare head that is never used, and a body whose gradients nobody asked for."""
+    model, spare = classifier(), nn.Linear(32, 9)
+    optimizer = torch.optim.SGD([*model[4].parameters(), *spare.parameters()], lr=0.01)
+    both = nn.ModuleDict({"model": model, "spare": spare})
+    both.forward = lambda x: model(x)
+    for _ in range(4):
+        x, y = labelled()
+        optimizer.zero_grad()
+        F.cross_entropy(both(x), y).backward()
+        optimizer.step()
+
+
+def test_a_head_exchanged_after_the_optimizer_was_built(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: head_exchanged(before=False))
+    assert serious(found) == ["AMP117"]
+    finding = only(found, "AMP117")
+    assert "4.weight" in finding.claim
+    assert finding.where.line == line_of(head_exchanged, "torch.optim.SGD")
+
+
+@pytest.mark.parametrize("train", [lambda: head_exchanged(before=True), head_alone])
+def test_silent_when_all_that_the_model_uses_is_held_or_meant_to_be_left_out(
+    tmp_path: Path, train: Callable[[], None]
+) -> None:
+    assert serious(judge(tmp_path, train)) == []

@@ -70,3 +70,33 @@ def test_silent_with_an_eps_or_without_zeros(tmp_path: Path, eps: float, duplica
 
 def test_silent_when_where_guards_the_argument(tmp_path: Path) -> None:
     assert serious(judge(tmp_path, lambda: hidden_branch(safe=True))) == []
+
+
+def pairs(once: bool, eps: float = 0.0) -> None:
+    """Without a scaler, in bf16: one pair of equal vectors, long after the first steps, leaves NaN weights."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for step in range(24):
+        a = torch.randn(32, 8)
+        b = a + torch.randn(32, 8)
+        if once and step == 12:
+            b[0] = a[0]
+        optimizer.zero_grad()
+        with half(torch.bfloat16):
+            u, v = model(a), model(b)
+        apart = (u.float() - v.float()).square().sum(1)
+        torch.sqrt(apart + eps).mean().backward()
+        optimizer.step()
+
+
+def test_a_single_bad_step_that_nobody_watched(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: pairs(once=True))
+    assert serious(found) == ["AMP303"]
+    finding = only(found, "AMP303")
+    assert finding.where.line == line_of(pairs, "torch.sqrt")
+    assert finding.where.steps == (12, 12)
+
+
+@pytest.mark.parametrize(("once", "eps"), [(False, 0.0), (True, 1e-6)])
+def test_silent_without_equal_vectors_or_with_an_eps_there(tmp_path: Path, once: bool, eps: float) -> None:
+    assert serious(judge(tmp_path, lambda: pairs(once, eps))) == []

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.diagnose.judging import codes, half, judge, labelled, only, serious
+from tests.diagnose.judging import codes, half, judge, labelled, line_of, only, serious
 
 
 def train(outlier: float, guard: bool = False) -> None:
@@ -64,3 +64,42 @@ def test_an_average_kept_by_hand(tmp_path: Path) -> None:
 def test_silent_without_the_outlier_or_with_a_guard(tmp_path: Path) -> None:
     assert "AMP410" not in codes(judge(tmp_path, lambda: train(1.0)))
     assert "AMP410" not in codes(judge(tmp_path / "guarded", lambda: train(1e5, guard=True)))
+
+
+class MeanSquare(nn.Module):
+    """Divides by a running root mean square: an inf in it gives zeros, and no NaN anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("square", torch.ones(32))
+        self.square: torch.Tensor
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        self.square.mul_(0.95).add_(0.05 * h.detach().square().mean(0).float())
+        return h / self.square.sqrt()
+
+
+def divide_by_buffer(outlier: float) -> None:
+    model = nn.Sequential(nn.Linear(16, 32), MeanSquare(), nn.Linear(32, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**7)
+    for step in range(16):
+        x, y = labelled()
+        if step == 3:
+            x = x * outlier
+        optimizer.zero_grad()
+        with half():
+            loss = F.cross_entropy(model(x).float(), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def test_an_infinite_buffer_that_gives_zeros(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: divide_by_buffer(3e3))
+    assert serious(found)[0] == "AMP410"
+    assert only(found, "AMP410").where.line == line_of(MeanSquare.forward, "self.square.mul_")
+
+
+def test_silent_while_that_buffer_is_finite(tmp_path: Path) -> None:
+    assert serious(judge(tmp_path, lambda: divide_by_buffer(1.0))) == []

@@ -129,6 +129,35 @@ def test_casts_written_by_the_user(tmp_path: Path) -> None:
     assert finding.where.line == line_of(by_hand, "weight.bfloat16()")
 
 
+def first_layer(looks: int, once: bool = False) -> None:
+    """The weight of a first layer: backward does not read its copies, it only casts their gradients back."""
+    weight, head = nn.Parameter(torch.randn(128, 128) / 12), nn.Linear(128, 1)
+    optimizer = torch.optim.SGD([weight, *head.parameters()], lr=1e-3)
+    for _ in range(3):
+        optimizer.zero_grad()
+        x = torch.randn(10, 4, 128).bfloat16()
+        kept = weight.bfloat16() if once else None
+        h = torch.zeros(4, 128)
+        for t in range(10):
+            copy = weight.bfloat16() if kept is None else kept
+            h = h + torch.relu(x[t] @ copy).float()
+        with torch.no_grad():
+            for t in range(looks):
+                x[t] @ weight.bfloat16()
+        head(h).square().mean().backward()
+        optimizer.step()
+
+
+def test_casts_of_a_first_layer(tmp_path: Path) -> None:
+    finding = only(judge(tmp_path, lambda: first_layer(0)), "AMP604")
+    assert finding.where.tensor is not None
+    assert "by the script itself" in finding.claim
+
+
+def test_silent_on_a_first_layer_that_is_cast_once_and_looked_at_without_gradients(tmp_path: Path) -> None:
+    assert "AMP604" not in judge(tmp_path, lambda: first_layer(9, once=True)).coverage.fired
+
+
 def test_it_is_a_warning_when_it_takes_time(tmp_path: Path) -> None:
     """Host times are those of a busy machine, so they are written by hand."""
 

@@ -105,6 +105,14 @@ def test_a_model_stored_in_half_takes_float32_only_at_its_end() -> None:
     assert "stored in half" in refusal("AMP401", "h = q @ k  #! other\n", op="aten::mm", facts=half)
 
 
+def test_a_cast_that_the_script_wrote_has_to_go_first() -> None:
+    source = "h = h + norm(h).half()  #! other\n"
+    assert "has to go first" in refusal(
+        "AMP402", source, op="aten::add", facts=AUTOCAST, diff="- x.half()\n+ x"
+    )
+    assert patched("AMP402", source, op="aten::add", facts=AUTOCAST) == "h = h.float() + norm(h).half()\n"
+
+
 def test_the_head_of_a_loop_is_no_plain_statement() -> None:
     said = refusal("AMP403", "for x in p.sum():  #! other\n    pass\n", op="aten::sum", facts=AUTOCAST)
     assert said == "train.py:1 is no plain statement"
