@@ -131,7 +131,7 @@
     const edges = bands(format, k);
     const [low, high] = shown(data, edges);
     const narrow = window.innerWidth < 600;
-    const unit = Math.max(1, Math.round((high - low) / (narrow ? 10 : 24)));
+    const unit = Math.max(1, Math.round((high - low) / (narrow ? 7 : 24)));
     const zero = low - 1 - unit;
     const bad = high + 1 + unit;
     const total = data.numel || 1;
@@ -168,6 +168,10 @@
     };
   }
 
+  /* What was flushed before it was read is among the zeros, and not counted. */
+  const isBlind = (data) => Boolean(data.through) && data.zeros > 0;
+  const lostShare = (data, pair, of) => (isBlind(data) && pair[0] < of ? "≥ " : "") + range(pair, of);
+
   function tensorTiles(data, chosen) {
     const r = a.whatIf(data, chosen.k, chosen.format);
     const now = a.whatIf(data, Math.log2(data.scale), chosen.format);
@@ -176,13 +180,13 @@
     const loud = (pair) => (nonzero && pair[1] / nonzero > 0.01 ? "warning" : "");
     const room = r.headroom;
     const exact = Number.isInteger(chosen.k) && !data.inexact;
-    const blind = data.through && data.zeros > 0; /* what was flushed before it was read is not counted */
+    const blind = isBlind(data);
     if (!nonzero) {
       const why = data.zeros === data.numel ? "every element is zero" : "no element is finite and not zero";
       return ["flushed to 0", "subnormal", "overflow", "headroom", "basis"].map((name) => tile(name, "–", why, ""));
     }
     return [
-      tile("flushed to 0", (blind ? "≥ " : "") + range(r.flushed, nonzero), was("flushed"), loud(r.flushed)),
+      tile("flushed to 0", lostShare(data, r.flushed, nonzero), was("flushed"), loud(r.flushed)),
       tile("subnormal", range(r.subnormal, nonzero), was("subnormal"), ""),
       tile(
         chosen.format.becomes === "saturate" ? "saturated" : "overflow",
@@ -210,15 +214,16 @@
     if (!nonzero) return html("P", { className: "muted", children: "No element is finite and not zero." });
     const cell = (type, text, more) => html(type, Object.assign({ children: text }, more));
     const share = (pair) => cell("Td", range(pair, nonzero));
+    const lost = (pair) => cell("Td", lostShare(data, pair, nonzero));
     const rows = data.formats.map((format) => {
       const at = a.whatIf(data, chosen.k, format);
       const fitted = a.whatIf(data, Math.log2(format.largest / data.amax), format);
       return html("Tr", {
         className: format.name === chosen.format.name ? "chosen" : "",
         children: [
-          cell("Th", format.label, { scope: "row" }), share(at.flushed), share(at.subnormal),
+          cell("Th", format.label, { scope: "row" }), lost(at.flushed), share(at.subnormal),
           share(at.overflow), cell("Td", a.number(Number(at.headroom.toFixed(1)))),
-          share(fitted.flushed), share(fitted.subnormal),
+          lost(fitted.flushed), share(fitted.subnormal),
         ],
       });
     });
