@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import plotly.graph_objects as go
 from dash import dcc, html
 
 from ampscope.app import ui
+from ampscope.app.figures.base import two_to
 from ampscope.report.text import clean, clean_block
 
 GRAPH_CONFIG = {
@@ -75,7 +77,7 @@ def stat(label: str, value: str, note: str, basis: str = "", tone: str = "") -> 
         [
             html.Div(head, className="stat-head"),
             html.Div(value, className="stat-value"),
-            html.Div(note, className="stat-note"),
+            html.Div(unbroken(note), className="stat-note"),
         ],
         className=f"stat {'tone-' + tone if tone else ''}",
     )
@@ -124,11 +126,20 @@ def diff(text: str) -> html.Div:
 
 
 def prose(text: str) -> list[Any]:
-    """Text with `code` between backticks set in a fixed pitch. Nothing else in it means anything."""
+    """Text with `code` between backticks set in a fixed pitch, and 2^16 as 2¹⁶. Nothing else in it means anything."""
     pieces = clean(text).split("`")
     if len(pieces) % 2 == 0:
-        return [clean(text)]
-    return [html.Code(piece) if i % 2 else piece for i, piece in enumerate(pieces) if piece]
+        return [_raised(clean(text))]
+    return [html.Code(piece) if i % 2 else _raised(piece) for i, piece in enumerate(pieces) if piece]
+
+
+def _raised(text: str) -> str:
+    return re.sub(r"\b2\^(-?[0-9]+)\b", lambda found: two_to(int(found[1])), text)
+
+
+def unbroken(text: str) -> str:
+    """A number and its unit stay on one line."""
+    return re.sub(r"(?<=\d) (?=(?:%|s|ms|µs|min|h|B|KiB|MiB|GiB)(?!\w))", "\u00a0", text)
 
 
 def chips(items: Sequence[str], kind: str = "") -> html.Div:

@@ -241,8 +241,15 @@ def _register_clientside(app: Dash) -> None:
         Output({"type": "replay-figure", "of": MATCH}, "figure"),
         Output({"type": "replay-numbers", "of": MATCH}, "children"),
         Output({"type": "replay-words", "of": MATCH}, "children"),
+        Output({"type": "replay-back", "of": MATCH}, "disabled"),
         Input({"type": "replay-data", "of": MATCH}, "data"),
         *choices,
+    )
+    client(
+        "replayBack",
+        Output("sink-replay", "children"),
+        Input({"type": "replay-back", "of": ALL}, "n_clicks"),
+        State({"type": "replay-data", "of": ALL}, "data"),
     )
     slider = {"type": "slider", "key": ALL}
     client(
@@ -254,7 +261,7 @@ def _register_clientside(app: Dash) -> None:
     client("knob", Output("sink-knob", "children"), *choices, State(slider, "value"))
 
 
-SINKS = ("control", "pick", "whatif-history", "title", "slide", "knob")
+SINKS = ("control", "pick", "whatif-history", "title", "slide", "knob", "replay")
 """Outputs of callbacks that only act."""
 
 

@@ -46,6 +46,8 @@ class Metric:
     label: str
     kind: str
     value: Callable[[pd.DataFrame], pd.Series]
+    low: bool = False
+    """Needs the columns of `heat` that are slow to get."""
 
 
 def nonzero(rows: pd.DataFrame) -> pd.Series:
@@ -60,12 +62,12 @@ def _headroom(rows: pd.DataFrame) -> pd.Series:
 
 
 METRICS = {
-    "flushed": Metric("below fp16 (→ 0)", "harm", lambda f: f["flushed"] / nonzero(f)),
-    "subnormal": Metric("fp16 subnormal", "harm", lambda f: f["subnormal"] / nonzero(f)),
+    "flushed": Metric("below fp16 (→ 0)", "harm", lambda f: f["flushed"] / nonzero(f), True),
+    "subnormal": Metric("fp16 subnormal", "harm", lambda f: f["subnormal"] / nonzero(f), True),
     "zeros": Metric("exact zeros", "part", lambda f: f["zeros"] / f["numel"]),
     "amax": Metric("largest |x|", "log2", lambda f: f["amax"]),
     "rms": Metric("root mean square", "log2", lambda f: (f["sumsq"] / f["numel"]) ** 0.5),
-    "headroom": Metric("headroom to 65504", "binades", _headroom),
+    "headroom": Metric("binades below 65504", "binades", _headroom),
     "nonfinite": Metric("NaN or inf", "harm", lambda f: (f["nan"] + f["inf"]) / f["numel"]),
 }
 """By the value of the query parameter `stat`."""
@@ -102,15 +104,18 @@ class Explorer:
 
     def default_stat(self, context: Context) -> str:
         """The first of `stats` of which there is something to see; the last one otherwise."""
-        which = self.chosen(context)
-        rows = tensors.heat(context.src, which.role, which.stage)
+        rows = self.opening(context, self.chosen(context))
         for stat in self.stats[:-1]:
             if float(METRICS[stat].value(rows).max()) > VISIBLE:
                 return stat
         return self.stats[-1]
 
+    def opening(self, context: Context, which: Held) -> pd.DataFrame:
+        """The rows from which it is told what the page opens with."""
+        return tensors.heat(context.src, which.role, which.stage, any(METRICS[s].low for s in self.stats))
+
     def names(self, context: Context, which: Held) -> list[str]:
-        rows = tensors.heat(context.src, which.role, which.stage)
+        rows = self.opening(context, which)
         return order.forward_order(context.src, rows["name"])
 
     def tensor_control(self, context: Context) -> Control:
@@ -123,8 +128,7 @@ class Explorer:
 
     def default_tensor(self, context: Context, names: Sequence[str]) -> str:
         """The tensor most worth a look by the metric that the page opens with."""
-        which = self.chosen(context)
-        rows = tensors.heat(context.src, which.role, which.stage)
+        rows = self.opening(context, self.chosen(context))
         metric = METRICS[self.default_stat(context)]
         value = metric.value(rows).astype(float)
         if metric.kind == "binades":
@@ -150,9 +154,11 @@ class Explorer:
 
     def heat_map(self, context: Context) -> Any:
         which = self.chosen(context)
-        rows = tensors.heat(context.src, which.role, which.stage)
-        names = order.forward_order(context.src, rows["name"])
         metric = METRICS[chosen(self.stat_control(context), context)]
+        rows = self.opening(context, which)
+        if metric.low and "flushed" not in rows:
+            rows = tensors.heat(context.src, which.role, which.stage)
+        names = order.forward_order(context.src, rows["name"])
         shown = most_telling(rows, names, metric.value(rows), metric.kind)
         rows = rows[rows["name"].isin(shown)]
         bad = (rows["nan"] + rows["inf"]) / rows["numel"]

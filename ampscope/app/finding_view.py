@@ -41,9 +41,11 @@ def place(where: Where) -> str:
 
 
 def change_sentence(finding: Finding) -> str:
-    """The shortest form of what to change."""
+    """The shortest form of what to change: options that try it, or the line to write."""
     if finding.change.set:
-        return "--set " + " --set ".join(f"{k}={v}" for k, v in finding.change.set.items())
+        return (
+            "ampscope run --set " + " --set ".join(f"{k}={v}" for k, v in finding.change.set.items()) + " …"
+        )
     added = [
         row[1:].strip()
         for row in finding.change.diff.splitlines()
@@ -69,23 +71,41 @@ def card(context: Context, diagnosis: Diagnosis, finding: Finding) -> Any:
             html.P(prose(finding.claim), className="finding-claim"),
             html.P(where, className="finding-where") if where else None,
             html.P([html.Strong("Change: "), *prose(finding.recommendation)], className="finding-change"),
-            html.Code(clean(change), className="finding-set") if change else None,
+            _shortest(finding, change) if change else None,
             jump("Show evidence", href, "jump finding-more"),
         ],
         className=f"finding finding-{finding.severity}",
     )
 
 
+def _shortest(finding: Finding, change: str) -> Any:
+    label = "Or try it without an edit: " if finding.change.diff else "Try it without an edit: "
+    if not finding.change.set:
+        label = "In code: "
+    return html.P([label, html.Code(clean(change), className="finding-set")], className="finding-try")
+
+
 def coverage_line(context: Context, diagnosis: Diagnosis) -> Any:
     """What was checked, in one line that opens."""
     found = diagnosis.coverage
+    told = {f.code for f in diagnosis.findings}
+    folded = sum(code not in told for code in found.fired)
+    explained = f" ({folded} more explained by {'it' if len(told) == 1 else 'them'})" if folded else ""
     checked = len(found.fired) + len(found.clean)
     total = checked + len(found.not_measurable) + len(found.silenced)
     line = (
         f"Checked {checked} of {plural(total, 'diagnosis').replace('diagnosiss', 'diagnoses')}: "
-        f"{len(found.fired)} found, {len(found.clean)} clean, {len(found.not_measurable)} not measurable"
+        f"{len(found.fired) - folded} found{explained}, {len(found.clean)} clean, "
+        f"{len(found.not_measurable)} not measurable"
     )
     return ui.details(line, coverage_body(found))
+
+
+def _by_reason(found: Coverage) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for item in found.not_measurable:
+        reasons.setdefault(item.why, []).append(item.code)
+    return reasons
 
 
 def coverage_body(found: Coverage) -> Any:
@@ -94,8 +114,8 @@ def coverage_body(found: Coverage) -> Any:
         rows += [html.Dt("found"), html.Dd(", ".join(found.fired))]
     if found.clean:
         rows += [html.Dt("clean"), html.Dd(", ".join(found.clean))]
-    for item in found.not_measurable:
-        rows += [html.Dt(item.code), html.Dd(f"not measurable, because {clean(item.why)}")]
+    for why, codes in _by_reason(found).items():
+        rows += [html.Dt("not measurable"), html.Dd(f"{', '.join(codes)}: {clean(why)}")]
     for muted in found.silenced:
         rows += [html.Dt(muted.code), html.Dd(f"silenced: {clean(muted.reason)}")]
     return html.Dl(rows, className="facts")

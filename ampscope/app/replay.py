@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from dash import dcc, html
 
-from ampscope.app import formats, whatif
+from ampscope.app import formats, ui, whatif
 from ampscope.app.blocks import GRAPH_CONFIG, notice
 from ampscope.app.figures import base
 from ampscope.app.page import Control
@@ -73,7 +73,13 @@ def view(context: Context) -> Any:
     id = {"of": "run"}
     return [
         dcc.Store(id={"type": "replay-data", **id}, data=data(context, found)),
-        html.P(id={"type": "replay-words", **id}, className="advice", **{"aria-live": "polite"}),
+        html.Div(
+            [
+                html.P(id={"type": "replay-words", **id}, className="advice", **{"aria-live": "polite"}),
+                ui.button(_back(context), {"type": "replay-back", **id}, disabled=True),
+            ],
+            className="advice-row",
+        ),
         html.Div(id={"type": "replay-numbers", **id}, className="minis", **{"aria-live": "polite"}),
         html.Div(
             dcc.Graph(
@@ -89,6 +95,12 @@ def view(context: Context) -> Any:
             className="subtitle",
         ),
     ]  # fmt: skip
+
+
+def _back(context: Context) -> str:
+    """What the button is called that restores the policy which the card opened with."""
+    recorded = steps.policy(context.src)["first"].notna().any()
+    return "Back to recorded" if recorded else "Back to the defaults"
 
 
 def data(context: Context, found: pd.DataFrame) -> dict[str, Any]:

@@ -110,11 +110,14 @@ class RunStore:
 
         try:
             src = self.get(self.names[0]).source(View())
+            kinds, near = tensors.held(src), tensors.gradients(src)
             work: list[Callable[[], object]] = [partial(summary.flushed, src)]
-            kinds = tensors.held(src)
-            work += [partial(tensors.spectra, src, kind.role, kind.stage) for kind in kinds[:1]]
-            work += [partial(tensors.heat, src, kind.role, kind.stage) for kind in kinds]
-            work += [partial(tensors.limits, src), partial(tensors.floors, src), partial(replay.rounds, src)]
+            for kind in near:
+                work += [partial(tensors.sampled, src, kind.role, kind.stage)]
+            work += [partial(tensors.limits, src), partial(replay.obstacle, src), partial(replay.rounds, src)]
+            # Those that are opened by what is below the range of float16 first: the others are quick.
+            for kind in sorted(kinds, key=lambda k: k not in near):
+                work += [partial(tensors.heat, src, kind.role, kind.stage, "grad" in kind.role)]
             for query in work:
                 if not self._quiet():
                     return

@@ -20,6 +20,9 @@ STATES = {
 }
 """State of a run: what it is called here, and its style."""
 
+TILE = 3
+"""Columns of a part that stays beside another on a narrow screen."""
+
 AGAIN_MS = 700
 """How often a part asks whether the diagnosis that it waits for is made."""
 
@@ -151,7 +154,8 @@ def _card(page: Page, part: Part, context: Context) -> Any:
     again = dcc.Interval(id={"type": "again", "name": name}, interval=AGAIN_MS, disabled=True)
     style = {"gridColumn": f"span {part.width}"}
     if part.bare:
-        return html.Section([content, again], className="card-bare", style=style)
+        small = " tile" if part.width <= TILE else ""
+        return html.Section([content, again], className="card-bare" + small, style=style)
     head: list[Any] = []
     if part.title:
         head.append(

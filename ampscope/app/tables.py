@@ -16,7 +16,7 @@ ROW_HEIGHT = 30
 
 @dataclass(frozen=True)
 class Col:
-    """One column. `kind` is text, number, count, share (0 … 1), seconds, bytes or power (of two).
+    """One column. `kind` is text, number, count, si (131 k), share (0 … 1), seconds, bytes or power (of two).
 
     `link` names a column of the frame that holds the address that the cell leads to.
     """

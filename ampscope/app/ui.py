@@ -87,11 +87,12 @@ def theme_toggle() -> Any:
     )
 
 
-def button(label: str, id: str, icon: str = "", primary: bool = False) -> Any:
+def button(label: str, id: Any, icon: str = "", primary: bool = False, disabled: bool = False) -> Any:
     return dmc.Button(
         label,
         id=id,
         size="xs",
+        disabled=disabled,
         variant="filled" if primary else "default",
         leftSection=html.Span(className=f"icon icon-{icon}") if icon else None,
     )

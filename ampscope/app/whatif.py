@@ -36,9 +36,11 @@ HALF = ("float16", "bfloat16")
 
 
 def recorded_scale(context: Context) -> float:
-    """The last loss scale in force; 1 for a run without one."""
+    """The last loss scale at which a step was taken; where every step was skipped, the one that the run began with,
+    for those after it were only ways down; 1 for a run without a loss scale."""
     found = context.src.value(
-        "SELECT arg_max(scale, step) FROM {steps} WHERE scale > 0 AND NOT coalesce(skipped, false)"
+        """SELECT coalesce(arg_max(scale, step) FILTER (WHERE NOT coalesce(skipped, false)), arg_min(scale, step))
+           FROM {steps} WHERE scale > 0"""
     )
     return float(found) if found else 1.0
 
@@ -61,8 +63,8 @@ def observed_floor(context: Context) -> tuple[int | None, float | None]:
 
     Needed because histograms alone cannot show it: what float16 flushed is a zero by the time it is read.
     """
-    found = summary.flushed(context.src)
-    if found.basis != "observed" or found.value is None or found.value <= LOST:
+    found = summary.observed_flushed(context.src)
+    if found is None or found.value is None or found.value <= LOST:
         return None, None
     return math.floor(math.log2(recorded_scale(context))) + 1, found.value
 

@@ -82,7 +82,7 @@ def test_the_place_names_what_is_known() -> None:
 
 
 def test_the_shortest_change() -> None:
-    assert finding_view.change_sentence(finding()) == "--set scaler.init_scale=16384"
+    assert finding_view.change_sentence(finding()) == "ampscope run --set scaler.init_scale=16384 …"
     assert finding_view.change_sentence(finding(change=Change(diff="+++ b\n-x\n+ y = 1"))) == "y = 1"
     assert finding_view.change_sentence(finding(change=Change())) == ""
 
@@ -158,8 +158,20 @@ def test_the_coverage_names_every_rule(context: Context) -> None:
     words = walk.text(finding_view.coverage_line(context, context.run.diagnosis()))
     assert "Checked 3 of 5 diagnoses: 1 found, 2 clean, 1 not measurable" in words
     assert "AMP101, AMP105" in words
-    assert "not measurable, because no CUDA device" in words
+    assert "not measurable AMP601: no CUDA device" in words
     assert "silenced: old code" in words
+
+
+def test_a_reason_that_several_share_is_said_once() -> None:
+    missing = tuple(NotMeasurable(code, "no CUDA device in this run") for code in ("AMP601", "AMP701"))
+    words = walk.text(finding_view.coverage_body(Coverage((), (), missing)))
+    assert words == "not measurable AMP601, AMP701: no CUDA device in this run"
+
+
+def test_what_a_finding_explains_is_not_counted_as_found(context: Context) -> None:
+    found = diagnosis(finding())
+    found = replace(found, coverage=replace(found.coverage, fired=(finding().code, "AMP301")))
+    assert "1 found (1 more explained by it)" in walk.text(finding_view.coverage_line(context, found))
 
 
 def test_notes_have_no_card_and_make_no_run_unhealthy(

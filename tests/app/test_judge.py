@@ -90,7 +90,7 @@ def test_the_page_does_not_wait_for_it(run_dir: Path, slow: tuple[threading.Even
     store = RunStore([run_dir])
     start = time.perf_counter()
     assert callbacks.attempt(store, View(), "/verdict") == (dash.no_update, False)
-    content, settled = callbacks.attempt(store, View(), "/numbers")
+    content, settled = callbacks.attempt(store, View(), "/time")
     assert settled
     assert "Step time" in walk.text(content)
     store.get("first").refresh()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ampscope.app import callbacks
 from ampscope.app.runs import RunStore
 from ampscope.app.state import View
 from ampscope.errors import AmpscopeError
@@ -95,3 +96,21 @@ def test_warming_up_fills_the_cache_and_never_raises(
     assert capsys.readouterr().err == ""
     RunStore([tmp_path / "gone"]).warm()
     assert "could not prepare" in capsys.readouterr().err
+
+
+def test_first_plots_after_warming_up_read_no_tensors(run_dir: Path) -> None:
+    store = RunStore([run_dir])
+    store.warm()
+    run = store.get(store.names[0])
+    asked: list[str] = []
+    read = run.trace.sql
+
+    def spy(query: str, params: object = None) -> object:
+        asked.append(query)
+        return read(query, params)  # type: ignore[arg-type]
+
+    run.trace.sql = spy  # type: ignore[method-assign, assignment]
+    parts = "/flushed scale/course scale/replay gradients/heat gradients/window activations/heat".split()
+    for part in parts:
+        callbacks.fill_part(store, View.parse("/" + part.split("/")[0], ""), part)
+    assert [q for q in asked if " tensors " in q] == []

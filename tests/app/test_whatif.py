@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import plotly.io
@@ -13,6 +14,7 @@ from ampscope.app.queries import tensors
 from ampscope.app.queries.tensors import History
 from ampscope.app.runs import RunStore
 from ampscope.app.state import View
+from tests.app.tracekit import RunKit
 
 
 def history(store: RunStore, name: str = "head.weight") -> History:
@@ -52,6 +54,14 @@ def test_half_precision_is_remembered(store: RunStore) -> None:
     assert whatif.seen_through(context_of(store, View.parse("/", "run=second")), "grad") == "bfloat16"
     assert whatif.recorded_scale(context) == 16384.0
     assert whatif.recorded_scale(context_of(store, View.parse("/", "run=bare"))) == 1.0
+
+
+def test_a_run_of_skipped_steps_starts_the_what_if_where_it_began(tmp_path: Path) -> None:
+    kit = RunKit()
+    for step, scale in enumerate((65536.0, 32768.0, 16384.0)):
+        kit.add("steps", **kit.key(step), level="range", skipped=True, outcome="skipped", scale=scale)
+    context = context_of(RunStore([kit.write(tmp_path / "r")]), View())
+    assert whatif.recorded_scale(context) == 65536.0
 
 
 def test_what_is_sent_is_json(store: RunStore) -> None:

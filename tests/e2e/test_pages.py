@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -76,3 +77,16 @@ def test_a_narrow_screen_has_a_drawer_and_no_sideways_scroll(tab: OpenTab, slug:
     page.get_by_role("button", name="Navigation").click()
     wide, shown = page.locator("html").evaluate("e => [e.scrollWidth, e.clientWidth]")
     assert wide <= shown + 1
+
+
+def test_a_narrow_header_names_the_run_and_overlaps_nothing(tab: OpenTab) -> None:
+    page = tab(width=420).open()
+    choice = page.get_by_role("textbox", name="Run", exact=True)
+    expect(choice).to_have_value("first")
+    seen = [page.locator("#burger"), choice, page.locator("#copy-link"), page.locator("#theme")]
+    boxes = [box for box in (item.bounding_box() for item in seen) if box]
+    assert len(boxes) == len(seen)
+    assert all(one["x"] + one["width"] <= two["x"] for one, two in itertools.pairwise(boxes))
+    assert boxes[1]["width"] > 150
+    assert boxes[-1]["x"] + boxes[-1]["width"] <= 420
+    assert page.locator("#copy-link").inner_text() == "Copy link"

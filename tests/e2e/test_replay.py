@@ -135,6 +135,26 @@ def test_a_link_opens_the_same_replay(tab: OpenTab) -> None:
     expect(page.get_by_text("would have skipped 2 fewer steps")).to_be_visible()
 
 
+def test_back_to_recorded_restores_every_setting(tab: OpenTab) -> None:
+    page = tab().open("scale?init=16384&backoff=0.25&growth=3")
+    back = page.get_by_role("button", name="Back to recorded")
+    expect(page.get_by_text("would have skipped 2 fewer steps")).to_be_visible()
+    expect(back).to_be_enabled()
+    back.click()
+    expect(page.get_by_text("With the recorded policy the replay takes the recorded course.")).to_be_visible()
+    expect(page.get_by_label("init_scale", exact=True)).to_have_value("65536")
+    expect(page.get_by_label("backoff_factor", exact=True)).to_have_value("0.5")
+    expect(page).to_have_url(re.compile(r"scale$"))
+    expect(back).to_be_disabled()
+
+
+def test_a_refused_policy_can_be_given_up(tab: OpenTab) -> None:
+    page = tab().open("scale?growth=1")
+    expect(page.get_by_text("growth_factor must be greater than 1")).to_be_visible()
+    page.get_by_role("button", name="Back to recorded").click()
+    expect(page.get_by_text("With the recorded policy the replay takes the recorded course.")).to_be_visible()
+
+
 def test_what_gradscaler_refuses_is_said(tab: OpenTab) -> None:
     page = tab().open("scale?growth=1")
     expect(page.get_by_text("growth_factor must be greater than 1")).to_be_visible()

@@ -9,6 +9,7 @@
     if (value === null || value === undefined) return "–";
     if (typeof value !== "number") return String(value);
     if (kind === "count") return value.toLocaleString("en-US");
+    if (kind === "si") return a.si(value);
     if (kind === "share") return a.share(value);
     if (kind === "seconds") return a.seconds(value);
     if (kind === "bytes") return a.bytes(value);

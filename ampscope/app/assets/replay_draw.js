@@ -72,6 +72,9 @@
       range: [low - 0.08 * (high - low) - 0.2, high + 0.08 * (high - low) + 0.2],
     });
     const most = Math.max(0, ...flushed.then.concat(flushed.now).map((f) => 100 * f[2]));
+    const [start, end] = [rounds.step[0], rounds.step[rounds.step.length - 1] + rounds.n[rounds.n.length - 1] - 1];
+    const room = Math.max(0.5, 0.01 * (end - start));
+    layout.xaxis = Object.assign({}, base.layout.xaxis, { range: [start - room, end + room] });
     layout.yaxis2 = Object.assign({}, base.layout.yaxis2, { range: [0, most > 0 ? 1.1 * most : 1] });
     const traces = [];
     if (then.x.length) {
@@ -109,7 +112,7 @@
       ),
       a.tile("scale at the end", a.power(now.last), then.y.length ? "recorded, last step " + a.power(then.y[then.y.length - 1]) : "", ""),
       a.tile(
-        "flushed to 0, mean", meanShare(flushed.now),
+        "flushed to 0, mean", (blind && flushed.now.length ? "≥ " : "") + meanShare(flushed.now),
         (then.x.length ? "at the recorded scale " + meanShare(flushed.then) + "; " : "") + flushed.now.length + " sampled steps", ""
       ),
       a.tile("basis of the skips", basis, why, ""),
@@ -134,10 +137,11 @@
     ampscope: Object.assign({}, (window.dash_clientside || {}).ampscope, {
       replay: function (data, values, ids) {
         const none = dash_clientside.no_update;
-        if (!data) return [none, none, none];
+        if (!data) return [none, none, none, none];
         const policy = policyOf(data, values, ids);
+        const untouched = KEYS.every((key) => policy[key] === data.policy[key]);
         const refused = a.refused(policy);
-        if (refused) return [none, none, "GradScaler would refuse this: " + refused];
+        if (refused) return [none, none, "GradScaler would refuse this: " + refused, untouched];
         const now = a.replay(data.rounds, policy, data.format);
         const then = recorded(data.rounds);
         const flushed = {
@@ -149,7 +153,15 @@
           draw(data.figure, data.rounds, then, now, flushed),
           numbers(data, now, then, flushed),
           words(data, now, same),
+          untouched,
         ];
+      },
+
+      /* The policy that the card opened with, into its inputs: the address follows them. */
+      replayBack: function (clicks, found) {
+        if ((clicks || []).some(Boolean) && found[0])
+          KEYS.forEach((key) => dash_clientside.set_props({ type: "ctl", key: key }, { value: found[0].policy[key] }));
+        return "";
       },
     }),
   });

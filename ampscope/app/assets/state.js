@@ -9,12 +9,19 @@
     if (v === null || v === undefined) return "–";
     if (Number.isNaN(v)) return "NaN";
     if (!Number.isFinite(v)) return v > 0 ? "inf" : "-inf";
+    if (v < 0) return "−" + a.number(-v);
     if (v === 0) return "0";
     const size = Math.abs(v);
     if (Number.isInteger(v) && size < 1e7) return String(v);
     if (size >= 1e-3 && size < 1e6) return String(Number(v.toPrecision(4)));
     const [mantissa, exponent] = v.toExponential(3).split("e");
     return String(Number(mantissa)) + "e" + Number(exponent);
+  };
+  /* 131 k, 1.05 M, 2.1 G: a count of operations. */
+  a.si = function (v) {
+    for (const [unit, scale] of [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]])
+      if (v >= scale) return Number((v / scale).toPrecision(3)) + " " + unit;
+    return a.number(v);
   };
   a.share = function (v) {
     if (v === null || v === undefined) return "–";

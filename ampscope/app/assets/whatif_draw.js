@@ -18,7 +18,7 @@
       children: [
         html("Div", { className: "mini-label", children: label }),
         html("Div", { className: "mini-value", children: value }),
-        html("Div", { className: "mini-note", children: note }),
+        html("Div", { className: "mini-note", children: note.replace(/(\d) (?=[%a-z])/g, "$1\u00a0") }),
       ],
     }));
 
@@ -130,7 +130,8 @@
   function drawSpectrum(base, data, format, k) {
     const edges = bands(format, k);
     const [low, high] = shown(data, edges);
-    const unit = Math.max(1, Math.round((high - low) / 24));
+    const narrow = window.innerWidth < 600;
+    const unit = Math.max(1, Math.round((high - low) / (narrow ? 7 : 24)));
     const zero = low - 1 - unit;
     const bad = high + 1 + unit;
     const total = data.numel || 1;
@@ -156,7 +157,7 @@
     const layout = Object.assign({}, base.layout);
     layout.shapes = lines(edges, "x");
     layout.annotations = bandLabels(format, edges, low, high, "x", 2.5);
-    layout.xaxis = Object.assign({}, base.layout.xaxis, axisTicks(low, high, zero, bad, unit, 16), {
+    layout.xaxis = Object.assign({}, base.layout.xaxis, axisTicks(low, high, zero, bad, unit, narrow ? 6 : 16), {
       range: [zero - 0.8, bad + unit + 0.8],
     });
     return {
@@ -167,6 +168,10 @@
     };
   }
 
+  /* What was flushed before it was read is among the zeros, and not counted. */
+  const isBlind = (data) => Boolean(data.through) && data.zeros > 0;
+  const lostShare = (data, pair, of) => (isBlind(data) && pair[0] < of ? "≥ " : "") + range(pair, of);
+
   function tensorTiles(data, chosen) {
     const r = a.whatIf(data, chosen.k, chosen.format);
     const now = a.whatIf(data, Math.log2(data.scale), chosen.format);
@@ -175,12 +180,13 @@
     const loud = (pair) => (nonzero && pair[1] / nonzero > 0.01 ? "warning" : "");
     const room = r.headroom;
     const exact = Number.isInteger(chosen.k) && !data.inexact;
+    const blind = isBlind(data);
     if (!nonzero) {
       const why = data.zeros === data.numel ? "every element is zero" : "no element is finite and not zero";
       return ["flushed to 0", "subnormal", "overflow", "headroom", "basis"].map((name) => tile(name, "–", why, ""));
     }
     return [
-      tile("flushed to 0", range(r.flushed, nonzero), was("flushed"), loud(r.flushed)),
+      tile("flushed to 0", lostShare(data, r.flushed, nonzero), was("flushed"), loud(r.flushed)),
       tile("subnormal", range(r.subnormal, nonzero), was("subnormal"), ""),
       tile(
         chosen.format.becomes === "saturate" ? "saturated" : "overflow",
@@ -188,15 +194,15 @@
       ),
       tile(
         "headroom",
-        room === null ? "–" : a.number(Number(room.toFixed(2))) + " binades",
+        room === null ? "–" : a.number(Number(room.toFixed(1))) + " binades",
         "up to " + a.number(chosen.format.largest),
         room !== null && room < 0 ? "critical" : room !== null && room < 2 ? "warning" : ""
       ),
       tile(
         "basis",
-        data.through && data.zeros > 0 ? "lower bound" : "predicted",
+        blind ? "lower bound" : "predicted",
         (exact ? "exact up to bin edges" : "bounds: no power of two") +
-          (data.through && data.zeros > 0 ? "; what " + data.through + " flushed before is among the zeros" : ""),
+          (blind ? "; what " + data.through + " flushed before is among the zeros" : ""),
         ""
       ),
     ];
@@ -208,15 +214,16 @@
     if (!nonzero) return html("P", { className: "muted", children: "No element is finite and not zero." });
     const cell = (type, text, more) => html(type, Object.assign({ children: text }, more));
     const share = (pair) => cell("Td", range(pair, nonzero));
+    const lost = (pair) => cell("Td", lostShare(data, pair, nonzero));
     const rows = data.formats.map((format) => {
       const at = a.whatIf(data, chosen.k, format);
       const fitted = a.whatIf(data, Math.log2(format.largest / data.amax), format);
       return html("Tr", {
         className: format.name === chosen.format.name ? "chosen" : "",
         children: [
-          cell("Th", format.label, { scope: "row" }), share(at.flushed), share(at.subnormal),
-          share(at.overflow), cell("Td", a.number(Number(at.headroom.toFixed(2)))),
-          share(fitted.flushed), share(fitted.subnormal),
+          cell("Th", format.label, { scope: "row" }), lost(at.flushed), share(at.subnormal),
+          share(at.overflow), cell("Td", a.number(Number(at.headroom.toFixed(1)))),
+          lost(fitted.flushed), share(fitted.subnormal),
         ],
       });
     });
@@ -288,6 +295,8 @@
     return Object.assign({}, found, { low: data.floor, below: null, lost: data.lost });
   }
 
+  const below = (room) => (room === 0 ? "at the top." : a.number(room) + (room === 1 ? " binade" : " binades") + " below the top.");
+
   function advice(data, found, format) {
     const two = (k) => "2" + a.superscript(k);
     if (found.low === null || found.high === null) return "No gradient other than zero was recorded.";
@@ -304,7 +313,7 @@
         ? "The recorded scale is too low: raise it to at least " + two(found.low) + "."
         : now > found.high
           ? "The recorded scale is too high: lower it to " + two(found.high) + " or less."
-          : "The recorded scale is inside, " + a.number(Number((found.high - now).toFixed(1))) + " binades below the top.";
+          : "The recorded scale is inside, " + below(Number((found.high - now).toFixed(1)));
     const start = Math.max(found.high - 2, found.low);
     const hint = now < found.low || now > found.high ? " A scale to start from: " + two(start) + "." : "";
     return "Safe scales: " + two(found.low) + " to " + two(found.high) + ". " + verdict + hint;

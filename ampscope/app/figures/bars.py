@@ -51,7 +51,7 @@ def phases(frame: pd.DataFrame, height: int = 340) -> go.Figure:
             y=np.minimum(sampled["total"], 0.97 * top) * scale,
             mode="markers",
             marker={"symbol": "triangle-down", "size": 6, "color": palette.GREY},
-            name="ampscope sampled here",
+            name="sampled",
             hoverinfo="skip",
         )
     beyond = np.flatnonzero(total > top)
@@ -62,14 +62,14 @@ def phases(frame: pd.DataFrame, height: int = 340) -> go.Figure:
             mode="markers",
             marker={"symbol": "triangle-up", "size": 9, "color": palette.VERMILLION},
             cliponaxis=False,
-            name="taller than shown",
+            name="taller",
             customdata=[[spans[i], seconds(float(total[i]))] for i in beyond],
             hovertemplate="%{customdata[0]}: %{customdata[1]} in all<extra></extra>",
         )
     fig.update_layout(
         barmode="stack",
         bargap=0.08,
-        legend={"traceorder": "normal"},
+        legend={"traceorder": "normal", "entrywidth": 92},
         xaxis={"title": {"text": "step"}, "showgrid": False},
         yaxis={"title": {"text": f"{unit} per step"}, "range": [0, 1.02 * top * scale]},
     )
@@ -85,7 +85,7 @@ def _top(total: np.ndarray) -> float:
 def _unit(largest: float) -> tuple[str, float]:
     if largest >= 2:
         return "s", 1.0
-    return ("ms", 1e3) if largest >= 2e-3 else ("µs", 1e6)
+    return ("ms", 1e3) if largest >= 1e-3 else ("µs", 1e6)
 
 
 def ranked(names: Sequence[str], values: Sequence[float], title: str, color: str = palette.BLUE) -> go.Figure:

@@ -33,6 +33,9 @@ def course(
         _add_scale(fig, scale, skips)
         fig.update_layout(yaxis2={**scale_axis(scale["scale"].to_numpy(), ticks=5), "domain": [0.62, 1.0]})
     ceiling = top if has_scale else 1.0
+    if loss.empty and bad and has_scale:  # nothing to draw below: the scale takes the room
+        ceiling = top = 0.24
+        fig.update_layout(yaxis2={"domain": [0.32, 1.0]})
     if bad:
         ceiling -= 0.10 if has_scale else 0.14
     fig.update_layout(
@@ -41,9 +44,9 @@ def course(
     )
     _add_loss(fig, loss)
     if loss.empty:
-        fig.update_layout(
-            yaxis={"showticklabels": False, "showgrid": False, "title": {"text": "no finite loss"}}
-        )
+        fig.update_layout(yaxis={"showticklabels": False, "showgrid": False, "title": {"text": ""}})
+        text = "no finite loss" if bad else "no loss was recorded"
+        fig.add_annotation(text=text, xref="paper", x=0.5, yref="paper", y=ceiling / 2, showarrow=False)
     if bad:
         _add_bad(fig, bad_losses, (ceiling + 0.03, top if has_scale else 1.0))
     if not bad and skips.empty and (not has_scale or scale["scaler"].nunique() == 1):

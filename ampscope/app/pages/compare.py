@@ -162,7 +162,7 @@ def _tensors(context: Context) -> Any:
 def _table(context: Context) -> Any:
     found, names = _joined(context)
     if found.empty:
-        return notice("Nothing to compare")
+        return notice("Nothing to compare", "There is no common step: see above.")
     last = found.sort_values("step").groupby("name").last()
     worst = found.assign(size=found["log2"].abs()).sort_values("size").groupby("name").last()
     rows = pd.DataFrame(

@@ -62,25 +62,25 @@ def _table(context: Context) -> Any:
     if step is None:
         return notice("No ops were recorded", EMPTY)
     columns = [
-        tables.Col("op", "op", width=190),
-        tables.Col("given", "in", width=130),
-        tables.Col("made", "out", width=100),
-        tables.Col("module", "module"),
-        tables.Col("phase", "phase", width=95),
-        tables.Col("place", "line", width=210),
-        tables.Col("calls", "calls", "count", 75),
+        tables.Col("op", "op", width=150),
+        tables.Col("given", "in", width=92),
+        tables.Col("made", "out", width=88),
+        tables.Col("module", "module", width=105),
+        tables.Col("phase", "phase", width=88),
+        tables.Col("place", "line", width=200),
+        tables.Col("calls", "calls", "count", 70),
         tables.Col(
             "host_s",
             "host time",
             "seconds",
-            100,
+            102,
             tip="Under the dispatch mode: an upper bound, for ranking only.",
         ),
-        tables.Col("flops", "FLOPs", "number", 95),
-        tables.Col("out_bytes", "out", "bytes", 95),
-        tables.Col("out_amax", "largest |out|", "number", 115),
-        tables.Col("nonfinite", "NaN or inf", "count", 100),
-        tables.Col("shapes", "shapes", width=180),
+        tables.Col("flops", "FLOPs", "si", 84),
+        tables.Col("out_bytes", "written", "bytes", 92),
+        tables.Col("out_amax", "largest |out|", "number", 124),
+        tables.Col("nonfinite", "NaN or inf", "count", 108),
+        tables.Col("shapes", "shapes"),
     ]
     return tables.grid(ops.table(context.src, step), columns, f"Ops of step {step}", height=480)
 
@@ -118,7 +118,10 @@ def _casts(context: Context) -> Any:
 def _transitions(context: Context) -> Any:
     rows = ops.transitions(context.src)
     if rows.empty:
-        return notice("No recorded op turned finite inputs into NaN or inf")
+        return notice(
+            "No recorded op turned finite inputs into NaN or inf",
+            "Of the census steps only: an op of another step is not seen here.",
+        )
     rows = rows.assign(
         survives=[_survives(v) for v in rows["shadow_nonfinite"]],
     )

@@ -56,23 +56,21 @@ def _further(context: Context, diagnosis: Diagnosis, left_out: int) -> Any:
     return html.P(pieces, className="further") if pieces else None
 
 
-def _numbers(context: Context) -> Any:
-    src = context.src
-    flushed = summary.flushed(src)
-    absorbed = summary.absorbed(src)
-    low = summary.low_precision(src)
-    time = summary.step_time(src)
-    return [
-        html.Div(
-            [
-                _share_tile("Gradients flushed", flushed, bad=0.05),
-                _share_tile("Updates absorbed", absorbed, bad=0.2),
-                _share_tile("Work in low precision", low),
-                stat("Step time", "–" if time.value is None else seconds(time.value), time.note, time.basis),
-            ],
-            className="stats",
-        ),
-    ]
+def _flushed(context: Context) -> Any:
+    return _share_tile("Gradients flushed", summary.flushed(context.src), bad=0.05)
+
+
+def _absorbed(context: Context) -> Any:
+    return _share_tile("Updates absorbed", summary.absorbed(context.src), bad=0.2)
+
+
+def _low(context: Context) -> Any:
+    return _share_tile("Work in low precision", summary.low_precision(context.src))
+
+
+def _step_time(context: Context) -> Any:
+    time = summary.step_time(context.src)
+    return stat("Step time", "–" if time.value is None else seconds(time.value), time.note, time.basis)
 
 
 def _share_tile(label: str, found: Number, bad: float | None = None) -> Any:
@@ -132,7 +130,11 @@ def _reports(context: Context) -> Any:
 def _parts(context: Context) -> list[Part]:
     return [
         Part("verdict", _verdict, bare=True, height=180, judged=True),
-        Part("numbers", _numbers, bare=True, height=104),
+        # Each by itself: what needs no histogram is there at once.
+        Part("flushed", _flushed, bare=True, width=3, height=104),
+        Part("absorbed", _absorbed, bare=True, width=3, height=104),
+        Part("low", _low, bare=True, width=3, height=104),
+        Part("time", _step_time, bare=True, width=3, height=104),
         Part(
             "course",
             _course,

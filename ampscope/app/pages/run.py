@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from dash import html
@@ -14,13 +16,17 @@ from ampscope.app.downloads import FILES, REPORTS, File, link
 from ampscope.app.page import Page, Part
 from ampscope.app.queries import runlog, timing
 from ampscope.app.runs import Context
-from ampscope.report.text import number, size
+from ampscope.report.text import number, plural, seconds, size
 from ampscope.trace.records import ProcessInfo
 
 
 def _command(context: Context) -> Any:
     info = context.run.trace.info
-    ended = "still running" if info.state == "live" else info.end or "not recorded: the run was cut off"
+    ended = "still running"
+    if info.state != "live":
+        ended = "not recorded: the run was cut off"
+        if info.end:
+            ended = _clock(info.end) + _took(info.start, info.end)
     status = number(info.exit_status) if info.exit_signal is None else f"killed by signal {info.exit_signal}"
     return [
         code(shlex.join(info.command) or "(not recorded)"),
@@ -28,7 +34,7 @@ def _command(context: Context) -> Any:
             [
                 ("directory", str(context.run.trace.path)),
                 ("started in", info.cwd),
-                ("started", info.start),
+                ("started", _clock(info.start)),
                 ("ended", ended),
                 ("exit status", status),
                 ("recorded by", f"ampscope {info.version}" if info.version else "unknown"),
@@ -36,6 +42,21 @@ def _command(context: Context) -> Any:
             ]
         ),
     ]
+
+
+def _clock(stamp: str) -> str:
+    """`2026-11-29 15:22:01 UTC`; what is no such stamp stays as it is."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z", stamp)
+    return f"{found[1]} {found[2]} UTC" if found else stamp
+
+
+def _took(start: str, end: str) -> str:
+    """`, after 12.2 s`; nothing where one of the two is no stamp."""
+    try:
+        spent = datetime.fromisoformat(end) - datetime.fromisoformat(start)
+    except (ValueError, TypeError):
+        return ""
+    return f", after {seconds(spent.total_seconds())}"
 
 
 def _settings(context: Context) -> Any:
@@ -88,12 +109,11 @@ def _integrity(context: Context) -> Any:
             notice("Part of this trace is lost; everything else is shown", "\n".join(lost[:40]), "warning")
         )
     whole = " All of them are whole." if found.sound else ""
+    text = f"{plural(found.parts, 'part file')}, {found.rows:,} rows, {size(found.bytes)}.{whole}"
+    pieces.append(html.P(text, className="subtitle"))
     pieces.append(
-        html.P(
-            f"{found.parts} part files, {found.rows} rows, {size(found.bytes)}.{whole}", className="subtitle"
-        )
+        chips([f"{name}: {n:,} {'row' if n == 1 else 'rows'}" for name, n in counts.items()] or ["no rows"])
     )
-    pieces.append(chips([f"{name}: {n} rows" for name, n in counts.items()] or ["no rows"]))
     return pieces
 
 

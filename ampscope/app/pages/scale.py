@@ -48,15 +48,15 @@ def _skips(context: Context) -> Any:
         link=[_link(context, name, step) for name, step in zip(rows["culprit"], rows["step"], strict=True)]
     )
     columns = [
-        tables.Col("step", "step", "count", 76),
-        tables.Col("scale", "scale", "power", 150),
+        tables.Col("step", "step", "count", 70),
+        tables.Col("scale", "scale", "power", 136),
         tables.Col(
             "culprit", "first bad gradient", link="link", tip="In backward order: the one nearest the loss."
         ),
-        tables.Col("tensors", "bad gradients", "count", 132),
-        tables.Col("nan", "NaN", "count", 80),
-        tables.Col("inf", "inf", "count", 80),
-        tables.Col("stale", "bad before", width=116, tip="It was not finite already when backward began."),
+        tables.Col("tensors", "bad", "count", 66, tip="Gradients that were not finite."),
+        tables.Col("nan", "NaN", "count", 76, tip="Elements of them."),
+        tables.Col("inf", "inf", "count", 76, tip="Elements of them."),
+        tables.Col("stale", "bad before", width=104, tip="It was not finite already when backward began."),
     ]
     return tables.grid(rows, columns, "Skipped steps and the gradient that caused each")
 

@@ -84,7 +84,7 @@ def _kernels(context: Context) -> Any:
             "At the default level torch.profiler times one step after a census step.",
         )
     top = rows.head(TOP)
-    kind = "kernels, device" if (top["kind"] == "kernel").any() else "own host time of ops"
+    kind = "own, device" if (top["kind"] == "kernel").any() else "own, host"
     figure = bars.ranked(top["name"].tolist(), top["self_s"].fillna(0.0).tolist(), kind, palette.GREEN)
     return graph(figure, "Profiled ops or kernels by their own time.")
 

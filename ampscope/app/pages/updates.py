@@ -21,6 +21,14 @@ SHOWN = {
     "below_2_11": "below 2⁻¹¹ of the weight",
     "ratio": "update norm / weight norm",
 }
+BAR = {
+    "observed": "absorbed",
+    "fp16": "fp16 would lose",
+    "bf16": "bf16 would lose",
+    "ratio": "|Δw| / |w|",
+}
+"""What stands beside the colour bar, where `SHOWN` is too long."""
+
 EMPTY = "No optimizer step was sampled in this run: it needs the range level (`ampscope run --every 1 …`)."
 
 STATE = explorer.Explorer(
@@ -55,9 +63,8 @@ def _heat(context: Context) -> Any:
     shown = explorer.most_telling(rows, names, _value(rows, stat), "log2")
     rows = rows[rows["name"].isin(shown)]
     data = heat.matrix(rows, shown, _value(rows, stat))
-    figure = heat.heat(
-        data, {"ratio": "log2", "observed": "harm"}.get(stat, "part"), SHOWN[stat], _parameter(context, names)
-    )
+    kind = {"ratio": "log2", "observed": "harm"}.get(stat, "part")
+    figure = heat.heat(data, kind, BAR.get(stat, SHOWN[stat]), _parameter(context, names))
     pickable(figure, "param", "y", shown)
     about = f"Heat map of parameters over steps: {SHOWN[stat]}."
     return graph(figure, about, {"type": "pick", "of": "param"})
@@ -108,20 +115,20 @@ def _table(context: Context) -> Any:
     )
     columns = [
         tables.Col("name", "parameter", link="link"),
-        tables.Col("dtype", "dtype", width=92),
-        tables.Col("numel", "elements", "count", 105),
+        tables.Col("dtype", "dtype", width=84),
+        tables.Col("numel", "elements", "count", 92),
         tables.Col(
             "observed_share",
             "absorbed",
             "share",
-            100,
+            94,
             tip="Observed: stored bits equal although the gradient was not zero.",
         ),
-        tables.Col("fp16_share", "fp16 would lose", "share", 142),
-        tables.Col("bf16_share", "bf16 would lose", "share", 142),
-        tables.Col("below_share", "below 2⁻¹¹", "share", 105),
-        tables.Col("ratio", "|Δw| / |w|", "number", 105),
-        tables.Col("lr", "lr", "number", 90),
+        tables.Col("fp16_share", "fp16 would lose", "share", 130),
+        tables.Col("bf16_share", "bf16 would lose", "share", 130),
+        tables.Col("below_share", "below 2⁻¹¹", "share", 102),
+        tables.Col("ratio", "|Δw| / |w|", "number", 98),
+        tables.Col("lr", "lr", "number", 84),
         tables.Col("nonfinite", "NaN or inf", "count", 100),
     ]
     return tables.grid(rows, columns, "Parameters and what became of their updates", height=420)

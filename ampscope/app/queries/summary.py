@@ -8,7 +8,7 @@ import pandas as pd
 
 from ampscope.app.queries import ops, timing
 from ampscope.app.queries.source import Source
-from ampscope.app.queries.tensors import below
+from ampscope.app.queries.tensors import gradients, heat
 from ampscope.report.text import plural, seconds, share
 
 
@@ -27,31 +27,32 @@ def flushed(src: Source) -> Number:
     Observed where half-precision ops were recomputed in float32; otherwise predicted from the histograms of the
     gradients as held, before unscaling.
     """
+    return observed_flushed(src) or _predicted_flushed(src)
+
+
+def observed_flushed(src: Source) -> Number | None:
+    """`flushed` where half-precision ops were recomputed; None where none was. Quick, unlike the prediction."""
     shadow = src.frame(
         """SELECT sum(shadow_flushed) AS flushed, sum(shadow_flushed + n) AS of FROM (
                SELECT shadow_flushed, greatest(0, out_bytes // 2 - out_zeros) AS n FROM {ops}
                WHERE shadow_flushed IS NOT NULL AND phase = 'backward')"""
     ).iloc[0]
-    if shadow["of"] and shadow["of"] > 0:
-        return Number(float(shadow["flushed"] / shadow["of"]), "of recomputed backward results", "observed")
-    rows = src.frame(
-        f"""
-        WITH stages AS (
-            SELECT arg_min(stage, CASE stage WHEN 'pre_unscale' THEN 0 WHEN 'pre_clip' THEN 1 ELSE 2 END) AS stage
-            FROM {{tensors}} WHERE role = 'grad')
-        SELECT sum({below(-25)}) AS flushed, sum({below(-14)}) - sum({below(-25)}) AS subnormal,
-               sum(numel) AS numel, sum(zeros) AS zeros, sum(nan + posinf + neginf) AS bad,
-               any_value(stage) AS stage
-        FROM {{tensors}} WHERE role = 'grad' AND stage IS NOT DISTINCT FROM (SELECT stage FROM stages)
-          AND step IN (SELECT step FROM {{steps}} WHERE level NOT IN ('pulse', 'count') ORDER BY hash(step) LIMIT 96)"""
-    ).iloc[0]
-    if not rows["numel"] > 0:  # null too
+    if not (shadow["of"] and shadow["of"] > 0):
+        return None
+    return Number(float(shadow["flushed"] / shadow["of"]), "of recomputed backward results", "observed")
+
+
+def _predicted_flushed(src: Source) -> Number:
+    kind = next((k for k in gradients(src) if k.role == "grad"), None)
+    rows = heat(src, kind.role, kind.stage) if kind else None
+    if rows is None or not rows["numel"].sum() > 0:
         return Number(None, "no gradient was read")
-    at = "at the recorded scale" if rows["stage"] == "pre_unscale" else "at scale 1"
-    nonzero = max(1.0, float(rows["numel"] - rows["zeros"] - rows["bad"]))
-    zeros = float(rows["zeros"] / rows["numel"])
-    note = f"of nonzero elements {at}; {share(float(rows['subnormal']) / nonzero)} subnormal; {share(zeros)} are 0"
-    return Number(float(rows["flushed"]) / nonzero, note, "predicted")
+    sums = rows[["flushed", "subnormal", "numel", "zeros", "nan", "inf"]].astype(float).sum()
+    at = "at the recorded scale" if kind and kind.stage == "pre_unscale" else "at scale 1"
+    nonzero = max(1.0, float(sums["numel"] - sums["zeros"] - sums["nan"] - sums["inf"]))
+    zeros, subnormal = float(sums["zeros"] / sums["numel"]), float(sums["subnormal"] / nonzero)
+    note = f"of nonzero elements {at}; {share(subnormal)} subnormal; {share(zeros)} are 0"
+    return Number(float(sums["flushed"]) / nonzero, note, "predicted")
 
 
 def absorbed(src: Source) -> Number:

@@ -6,6 +6,7 @@ Values are *as held* when they still carry the loss scale, *true* when it is tak
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -84,26 +85,36 @@ def held(src: Source) -> list[Held]:
     return sorted(found, key=place)
 
 
+def gradients(src: Source) -> list[Held]:
+    """Gradients as near to backward as they were read, clipped ones say less: the first kind of parameter gradients
+    that the trace holds, then activation gradients."""
+    kinds = held(src)
+    own = sorted((h for h in kinds if h.role == "grad"), key=lambda h: not h.stage)
+    return own[:1] + [h for h in kinds if h.role == "activation_grad"]
+
+
 def bucket_width(src: Source, columns: int) -> int:
     """Steps per column so that the whole run fits into `columns`."""
     first, last, n = steps.span(src)
     return max(1, -(-(last - first + 1) // columns)) if n else 1
 
 
-def heat(src: Source, role: str, stage: str) -> pd.DataFrame:
+def heat(src: Source, role: str, stage: str, low: bool = True) -> pd.DataFrame:
     """Counts per tensor and bucket of steps, of the values as held.
 
-    Columns name, bucket, first, last (steps of the bucket), dtype, numel, zeros, nan, inf, flushed
-    (|x| < 2^-25), subnormal (2^-25 <= |x| < 2^-14), overflow (finite, >= 65520), amax, amin, sumsq.
+    Columns name, bucket, first, last (steps of the bucket), dtype, numel, zeros, nan, inf, overflow (finite,
+    >= 65520), amax, amin, sumsq, and with `low`: flushed (|x| < 2^-25), subnormal (2^-25 <= |x| < 2^-14). These
+    two need the histograms, which are most of a trace: without them it takes a fifth of the time.
     """
+    below_normal = f", sum({below(-25)}) AS flushed, sum({below(-14)}) - sum({below(-25)}) AS subnormal"
     count = next((h.tensors for h in held(src) if (h.role, h.stage) == (role, stage)), 1)
     width = bucket_width(src, max(24, min(COLUMNS, CELLS // count)))
     return src.frame(
         f"""
         SELECT name, step // {width} AS bucket, min(step) AS first, max(step) AS last, any_value(dtype) AS dtype,
                sum(numel) AS numel, sum(zeros) AS zeros, sum(nan) AS nan, sum(posinf) + sum(neginf) AS inf,
-               sum({below(-25)}) AS flushed, sum({below(-14)}) - sum({below(-25)}) AS subnormal,
                sum(ge_65520) AS overflow, max(amax) AS amax, min(amin_nonzero) AS amin, sum(sumsq) AS sumsq
+               {below_normal if low else ""}
         FROM {{tensors}} WHERE role = ? AND coalesce(stage, '') = ?
         GROUP BY name, bucket""",
         role,
@@ -206,51 +217,69 @@ class Spectrum:
     amax: float
 
 
-def spectra(src: Source, role: str, stage: str) -> list[Spectrum]:
-    """One per tensor, over at most `SAMPLED` steps spread over the run; skipped steps are left out.
+def sampled(src: Source, role: str, stage: str) -> pd.DataFrame:
+    """Histograms of at most `SAMPLED` steps spread over the run, skipped ones left out; one row per reading.
 
     A skipped step holds the values of a scale that was given up; it would close the window of every scale.
+    Columns name, step, low (exponent of the first bin, of true values), hist (null where none was kept), numel,
+    zeros, bad (NaN and inf), amax (true). Everything that looks at single histograms shares it: reading them is
+    what takes the time.
     """
-    rows = src.frame(
+    return src.frame(
         f"""
-        WITH chosen AS ({_CHOSEN}), read AS (
-            SELECT t.*, hist_lo - {_TRUE_SHIFT} AS lo FROM {{tensors}} t SEMI JOIN chosen USING (step, segment)
-            WHERE role = ? AND coalesce(stage, '') = ?),
-        bins AS (
-            SELECT name, exponent, sum(n) AS n FROM (
-                SELECT name, unnest(hist) AS n, lo + generate_subscripts(hist, 1) - 1 AS exponent FROM read)
-            GROUP BY ALL),
-        joined AS (
-            SELECT name, list(exponent ORDER BY exponent) AS exponents, list(n ORDER BY exponent) AS counts
-            FROM bins GROUP BY name),
-        sums AS (
-            SELECT name, sum(numel) AS numel, sum(zeros) AS zeros, sum(nan + posinf + neginf) AS nonfinite,
-                   max(amax / coalesce(nullif(scale, 0), 1)) AS amax
-            FROM read GROUP BY name)
-        SELECT * FROM sums LEFT JOIN joined USING (name)""",
+        WITH chosen AS ({_CHOSEN})
+        SELECT name, step, hist_lo - {_TRUE_SHIFT} AS low, hist, numel, zeros, nan + posinf + neginf AS bad,
+               amax / coalesce(nullif(scale, 0), 1) AS amax
+        FROM {{tensors}} SEMI JOIN chosen USING (step, segment) WHERE role = ? AND coalesce(stage, '') = ?""",
         role,
         stage,
     )
-    return [_spectrum(row) for row in rows.itertuples()]
 
 
-def _spectrum(row: object) -> Spectrum:
-    exponents = getattr(row, "exponents", None)
+def _bins(rows: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Columns `by`, exponent, n: the histograms of `sampled` rows added up per value of `by`, in order."""
+    rows = rows[rows["hist"].map(lambda h: h is not None and len(h) > 0).to_numpy(dtype=bool)]
+    if rows.empty:
+        return pd.DataFrame({by: [], "exponent": [], "n": []}).astype({"exponent": "int64", "n": "int64"})
+    lengths = rows["hist"].map(len).to_numpy(dtype=np.int64)
+    starts = np.cumsum(lengths) - lengths
+    within = np.arange(lengths.sum()) - np.repeat(starts, lengths)
+    exponents = np.repeat(rows["low"].to_numpy(dtype=np.int64), lengths) + within
+    codes, keys = pd.factorize(rows[by], sort=True)
+    lowest, wide = exponents.min(), int(np.ptp(exponents)) + 1
+    sums = np.zeros(len(keys) * wide, dtype=np.int64)
+    seen = np.zeros(len(sums), dtype=bool)
+    cell = np.repeat(codes, lengths) * wide + exponents - lowest
+    np.add.at(sums, cell, np.concatenate(rows["hist"].tolist()).astype(np.int64))
+    seen[cell] = True
+    at = np.flatnonzero(seen)
+    return pd.DataFrame({by: keys[at // wide], "exponent": at % wide + lowest, "n": sums[at]})
+
+
+def spectra(src: Source, role: str, stage: str) -> list[Spectrum]:
+    """One per tensor, over the `sampled` steps."""
+    rows = sampled(src, role, stage)
+    bins = {str(name): part for name, part in _bins(rows, "name").groupby("name")}
+    grouped = rows.groupby("name", sort=True)
+    sums = grouped[["numel", "zeros", "bad"]].sum().assign(amax=grouped["amax"].max())
+    return [_spectrum(str(row.Index), bins.get(str(row.Index)), row) for row in sums.itertuples()]
+
+
+def _spectrum(name: str, bins: pd.DataFrame | None, row: Any) -> Spectrum:
     low, counts = 0, np.zeros(0, dtype=np.int64)
-    if isinstance(exponents, list | np.ndarray) and len(exponents):
-        at = np.asarray(exponents, dtype=np.int64)
+    if bins is not None:
+        at = bins["exponent"].to_numpy(dtype=np.int64)
         low = int(at[0])
         counts = np.zeros(int(at[-1]) - low + 1, dtype=np.int64)
-        counts[at - low] = np.asarray(row.counts, dtype=np.int64)  # type: ignore[attr-defined]
-    amax = float(getattr(row, "amax", 0.0) or 0.0)
+        counts[at - low] = bins["n"].to_numpy(dtype=np.int64)
     return Spectrum(
-        name=str(getattr(row, "name", "")),
+        name=name,
         low=low,
-        counts=tuple(int(c) for c in counts),
-        numel=int(getattr(row, "numel", 0)),
-        zeros=int(getattr(row, "zeros", 0)),
-        nonfinite=int(getattr(row, "nonfinite", 0)),
-        amax=amax if np.isfinite(amax) else 0.0,
+        counts=tuple(counts.tolist()),
+        numel=int(row.numel),
+        zeros=int(row.zeros),
+        nonfinite=int(row.bad),
+        amax=float(row.amax) if np.isfinite(row.amax) else 0.0,
     )
 
 
@@ -271,15 +300,8 @@ def limits(src: Source) -> pd.DataFrame:
 
 def totals(src: Source) -> pd.DataFrame:
     """Of sampled segments: columns step, exponent, n; nonzero true gradients of all tensors together, in order."""
-    return src.frame(
-        f"""
-        WITH chosen AS ({_CHOSEN})
-        SELECT step, exponent, sum(n) AS n FROM (
-            SELECT step, unnest(hist) AS n,
-                   hist_lo - {_TRUE_SHIFT} + generate_subscripts(hist, 1) - 1 AS exponent
-            FROM {{tensors}} t SEMI JOIN chosen USING (step, segment) WHERE {GRADIENTS})
-        GROUP BY step, exponent ORDER BY step, exponent"""
-    )
+    rows = [sampled(src, kind.role, kind.stage)[["step", "low", "hist"]] for kind in gradients(src)]
+    return _bins(pd.concat(rows) if rows else pd.DataFrame({"step": [], "low": [], "hist": []}), "step")
 
 
 def floors(src: Source) -> pd.DataFrame:

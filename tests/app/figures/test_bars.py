@@ -18,7 +18,7 @@ def test_phases_are_stacked_to_the_step(src: Source) -> None:
     assert [t.name for t in stacked] == list(bars.PHASE_NAMES.values())
     assert np.sum([t.y for t in stacked], axis=0) == pytest.approx(1e3 * frame["total"].to_numpy())
     assert fig.layout.yaxis.title.text == "ms per step"
-    assert fig.data[-1].name == "ampscope sampled here"
+    assert fig.data[-1].name == "sampled"
 
 
 @pytest.mark.parametrize(("seconds", "unit"), [(3.0, "s"), (0.02, "ms"), (4e-5, "µs")])
@@ -57,7 +57,7 @@ def test_a_few_tall_bars_do_not_flatten_the_rest() -> None:
     )
     fig = bars.phases(frame)
     assert fig.layout.yaxis.range[1] < 20  # milliseconds
-    beyond = next(t for t in fig.data if t.name == "taller than shown")
+    beyond = next(t for t in fig.data if t.name == "taller")
     assert (list(beyond.x), beyond.customdata[0][1]) == ([0.0], "4 s")
 
 
@@ -70,4 +70,4 @@ def test_all_bars_are_shown_whole_where_none_dwarfs_the_rest() -> None:
     )
     fig = bars.phases(frame)
     assert fig.layout.yaxis.range[1] >= 14
-    assert "taller than shown" not in {t.name for t in fig.data}
+    assert "taller" not in {t.name for t in fig.data}

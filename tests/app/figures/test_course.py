@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 
@@ -45,7 +47,16 @@ def test_a_run_of_one_step_is_visible() -> None:
 
 def test_no_finite_loss_is_said() -> None:
     fig = course.course(NONE, NONE, NONE, pd.DataFrame({"step": [1], "kind": ["inf"]}))
-    assert fig.layout.yaxis.title.text == "no finite loss"
+    assert [a.text for a in fig.layout.annotations] == ["no finite loss"]
+
+
+def test_the_scale_takes_the_room_of_a_loss_that_is_never_finite() -> None:
+    bad = pd.DataFrame({"step": [0, 1], "kind": ["NaN", "NaN"]})
+    scale = pd.DataFrame({"scaler": ["GradScaler#0"] * 2, "step": [0, 1], "scale": [8.0, 4.0]})
+    layout = course.course(NONE, scale, NONE, bad).layout
+    domains = [layout.yaxis.domain, layout.yaxis3.domain, layout.yaxis2.domain]
+    assert all(lower[1] < upper[0] for lower, upper in itertools.pairwise(domains))
+    assert layout.yaxis2.domain[1] - layout.yaxis2.domain[0] > 0.6
 
 
 def test_the_band_lies_between_overflow_and_flush(src: Source) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from ampscope.app.queries import tensors
@@ -143,3 +144,40 @@ def test_a_run_without_tensors(bare: Source) -> None:
     assert tensors.spectra(bare, "grad", "") == []
     assert tensors.limits(bare).empty
     assert tensors.floors(bare).empty
+
+
+def test_a_heat_map_without_the_histograms_is_the_same_map(src: Source) -> None:
+    keys = ["name", "bucket"]
+    whole = tensors.heat(src, "grad", "pre_unscale").sort_values(keys, ignore_index=True)
+    quick = tensors.heat(src, "grad", "pre_unscale", low=False).sort_values(keys, ignore_index=True)
+    assert set(whole.columns) - set(quick.columns) == {"flushed", "subnormal"}
+    pd.testing.assert_frame_equal(whole[quick.columns], quick)
+
+
+def test_sampled_histograms_add_up_as_sql_adds_them(src: Source) -> None:
+    steps = sorted(set(tensors.sampled(src, "grad", "pre_unscale")["step"].tolist()))
+    expected = src.frame(
+        """
+        SELECT step, exponent, CAST(sum(n) AS BIGINT) AS n FROM (
+            SELECT step, unnest(hist) AS n,
+                   hist_lo - CAST(log2(scale) AS INT) + generate_subscripts(hist, 1) - 1 AS exponent
+            FROM {tensors} WHERE list_contains(?, step)
+              AND (role = 'activation_grad' OR (role = 'grad' AND stage = 'pre_unscale')))
+        GROUP BY step, exponent ORDER BY step, exponent""",
+        tuple(steps),
+    )
+    pd.testing.assert_frame_equal(tensors.totals(src), expected, check_dtype=False)
+    alone = {s.name: sum(s.counts) for s in tensors.spectra(src, "grad", "pre_unscale")}
+    rows = tensors.sampled(src, "grad", "pre_unscale")
+    assert alone == rows["hist"].map(sum).groupby(rows["name"]).sum().to_dict()
+
+
+def test_a_missing_histogram_is_left_out(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"dtype": "float32", "scale": 1.0, "hist_lo": None, "hist": None, "amax": None},
+        {"dtype": "float32", "scale": 1.0, "hist_lo": -3, "hist": [2, 0, 1], "amax": 0.9},
+    ]
+    src = one_tensor(tmp_path / "r", rows)
+    (found,) = tensors.spectra(src, "grad", "pre_unscale")
+    assert (found.low, found.counts, found.amax) == (-3, (2, 0, 1), 0.9)
+    assert tensors.totals(src)["step"].tolist() == [1, 1, 1]
