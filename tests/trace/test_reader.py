@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ampscope.errors import AmpscopeError
+from ampscope.trace import database, reader
 from ampscope.trace.compact import compact
 from ampscope.trace.reader import Trace, open_trace
 from ampscope.trace.runinfo import create_run, finish_run, point_latest
@@ -104,7 +105,15 @@ def test_damage_anywhere_in_a_part_costs_that_part_only(run_dir: Path, put_part:
     check()
 
 
-def test_a_part_that_goes_bad_while_the_trace_is_open_is_left_out(run_dir: Path, put_part: PutPart) -> None:
+@pytest.fixture
+def from_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every query reads the files, as those over large tables do."""
+    monkeypatch.setattr(database, "SMALL", -1)
+
+
+def test_a_part_that_goes_bad_while_the_trace_is_open_is_left_out(
+    run_dir: Path, put_part: PutPart, from_files: None
+) -> None:
     put_part("steps", steps(0))
     bad = put_part("steps", steps(10))
     with open_trace(run_dir) as trace:
@@ -114,13 +123,41 @@ def test_a_part_that_goes_bad_while_the_trace_is_open_is_left_out(run_dir: Path,
         assert trace.integrity.damaged[0].path == "steps/rank=0/part-000001.parquet"
 
 
-def test_a_removed_part_is_named_and_the_rest_is_read(run_dir: Path, put_part: PutPart) -> None:
+def test_a_removed_part_is_named_and_the_rest_is_read(
+    run_dir: Path, put_part: PutPart, from_files: None
+) -> None:
     gone = put_part("steps", steps(0))
     put_part("steps", steps(10))
     with open_trace(run_dir) as trace:
         gone.unlink()
         assert read(trace) == list(range(10, 20))
         assert trace.integrity.missing == ("steps/rank=0/part-000000.parquet",)
+
+
+def test_a_small_table_is_read_once(run_dir: Path, put_part: PutPart) -> None:
+    gone = put_part("steps", steps(0))
+    with open_trace(run_dir) as trace:
+        gone.unlink()
+        assert read(trace) == list(range(10))
+        assert trace.refresh()
+        assert read(trace) == []
+
+
+def test_a_part_that_goes_bad_while_the_trace_opens(
+    run_dir: Path, put_part: PutPart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_part("steps", steps(0))
+    bad = put_part("steps", steps(10))
+    check = reader.check_parts
+
+    def late(*args: object) -> object:
+        found = check(*args)  # type: ignore[arg-type]
+        bad.write_bytes(b"PAR1 no more")
+        return found
+
+    monkeypatch.setattr(reader, "check_parts", late)
+    with open_trace(run_dir) as trace:
+        assert read(trace) == list(range(10))
 
 
 def test_a_lost_run_record_still_leaves_the_rows(run_dir: Path, put_part: PutPart) -> None:

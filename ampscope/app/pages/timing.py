@@ -130,7 +130,7 @@ def _parts(context: Context) -> list[Part]:
             "phases",
             _phases,
             "Phases of each step",
-            "Host time; long runs are averaged per column.",
+            "Host time. Long runs are averaged per column; steps that were only counted are left out.",
             height=340,
         ),
         Part(
