@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ampscope.errors import AmpscopeError
-from ampscope.trace import database, reader
+from ampscope.trace import database
 from ampscope.trace.compact import compact
+from ampscope.trace.integrity import check_parts
 from ampscope.trace.reader import Trace, open_trace
 from ampscope.trace.runinfo import create_run, finish_run, point_latest
 from ampscope.trace.writer import TraceWriter
@@ -148,14 +149,12 @@ def test_a_part_that_goes_bad_while_the_trace_opens(
 ) -> None:
     put_part("steps", steps(0))
     bad = put_part("steps", steps(10))
-    check = reader.check_parts
-
     def late(*args: object) -> object:
-        found = check(*args)  # type: ignore[arg-type]
+        found = check_parts(*args)  # type: ignore[arg-type]
         bad.write_bytes(b"PAR1 no more")
         return found
 
-    monkeypatch.setattr(reader, "check_parts", late)
+    monkeypatch.setattr("ampscope.trace.reader.check_parts", late)
     with open_trace(run_dir) as trace:
         assert read(trace) == list(range(10))
 
