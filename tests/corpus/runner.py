@@ -1,4 +1,4 @@
-"""Runs one script of the corpus plain and recorded, each in a process of its own, and diagnoses the trace."""
+"""Runs one script of the corpus recorded, and plain where asked, each in a process of its own; diagnoses the trace."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    plain: Outcome
+    """`plain` is None where only the recorded run was asked for."""
+
+    plain: Outcome | None
     recorded: Outcome
     diagnosis: Diagnosis
 
@@ -68,17 +70,17 @@ def load_cases() -> list[Case]:
     return cases
 
 
-def run_case(case: Case, server: ForkServer, run_dir: Path, every: int | None = None) -> Result:
-    """Run `case` twice and diagnose the recorded run; the trace stays in `run_dir`."""
-    plain = server.run(case.path, cwd=CASES)
-    settings = Settings(run_dir=str(run_dir), every=every, quiet=True, strict=True)
+def run_case(case: Case, server: ForkServer, run_dir: Path, plain: bool) -> Result:
+    """Record `case` and diagnose it, after a run without ampscope if `plain`; the trace stays in `run_dir`."""
+    without = server.run(case.path, cwd=CASES) if plain else None
+    settings = Settings(run_dir=str(run_dir), quiet=True, strict=True)
     env: dict[str, str] = {}
     settings.to_env(env)
-    create_run(run_dir, ["python", case.file], {"level": settings.level, "every": every})
+    create_run(run_dir, ["python", case.file], {"level": settings.level, "every": None})
     recorded = server.run(case.path, env=env, cwd=CASES)
     finish_run(run_dir, max(recorded.status, 0), -recorded.status if recorded.status < 0 else None)
     with open_trace(run_dir) as trace:
-        return Result(plain, recorded, diagnose(trace))
+        return Result(without, recorded, diagnose(trace))
 
 
 def mark(case: Case, findings: tuple[Finding, ...]) -> Mark:
@@ -93,6 +95,10 @@ def same_behaviour(case: Case, result: Result) -> list[str]:
     """What recording changed that a user would see: sentences, empty when nothing did."""
     plain, recorded = result.plain, result.recorded
     wrong = []
+    if plain is None:
+        if recorded.status != case.status:
+            wrong.append(f"exit status {recorded.status}, not {case.status}: {recorded.stderr[-500:]}")
+        return wrong
     if plain.status != case.status:
         wrong.append(f"plain python exits with {plain.status}, not with {case.status}: {plain.stderr[-500:]}")
     if recorded.status != plain.status:

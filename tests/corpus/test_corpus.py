@@ -1,4 +1,7 @@
-"""Every script of the corpus: recorded, it behaves as plain `python` does, and its diagnosis is the known one."""
+"""Every script of the corpus: recorded, it ends as it should, and its diagnosis is the known one.
+
+Scripts outside of `more/` are compared with plain `python` each time, those in it by a thorough run.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ NOT_FIRST: dict[str, str] = {}
 def test_case(
     case: Case, fork_server: ForkServer, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    result = run_case(case, fork_server, tmp_path / "run")
+    result = run_case(case, fork_server, tmp_path / "run", plain=not case.file.startswith("more/"))
     found = result.diagnosis.findings
     marked = mark(case, found)
     record_property("corpus", json.dumps(row(case, result, marked)))
@@ -40,6 +43,15 @@ def test_case(
     if marked.false_alarms:
         wrong.append(f"false alarms: {marked.false_alarms}")
     assert not wrong, "\n".join([*wrong, "findings:", *(f"{f.code} {f.severity}: {f.claim}" for f in found)])
+
+
+@pytest.mark.corpus
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "case", [c for c in load_cases() if c.file.startswith("more/")], ids=lambda case: case.file
+)
+def test_a_further_case_behaves_as_without(case: Case, fork_server: ForkServer, tmp_path: Path) -> None:
+    assert not same_behaviour(case, run_case(case, fork_server, tmp_path / "run", plain=True))
 
 
 def test_at_most_one_fault_in_twenty_may_rank_lower() -> None:

@@ -48,7 +48,7 @@ def test_back_and_forward_in_haste_end_where_they_lead(tab: OpenTab) -> None:
         "window.pushed = []; const push = history.pushState.bind(history);"
         "history.pushState = (...to) => { window.pushed.push(to[2]); push(...to); }; 0"
     )
-    for pause in (0, 1, 4, 4, 4, 8, 16, 64):
+    for pause in (0, 1, 4, 4, 8, 32):
         page.evaluate(
             "async (ms) => { for (const go of ['back', 'forward', 'back', 'forward']) {"
             " history[go](); await new Promise((done) => setTimeout(done, ms)); } }",

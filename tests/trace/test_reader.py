@@ -149,6 +149,7 @@ def test_a_part_that_goes_bad_while_the_trace_opens(
 ) -> None:
     put_part("steps", steps(0))
     bad = put_part("steps", steps(10))
+
     def late(*args: object) -> object:
         found = check_parts(*args)  # type: ignore[arg-type]
         bad.write_bytes(b"PAR1 no more")
