@@ -59,6 +59,7 @@ def test_sudden_end_within_the_first_flush_interval(bench: Bench, name: str) -> 
     assert bench.steps() in (0, 3)
 
 
+@pytest.mark.slow
 def test_sigkill_keeps_what_was_flushed(bench: Bench) -> None:
     """The writer flushes every few seconds; here the run lives long enough for one flush."""
     after = "import os, time; time.sleep(7); print('x', flush=True); os.kill(os.getpid(), 9)"
@@ -110,6 +111,7 @@ print(train()[1], type(torch.__spec__), type(torch.__loader__), torch.__file__)
 """
 
 
+@pytest.mark.slow
 def test_a_package_that_bends_the_import_system(bench: Bench) -> None:
     """-m with relative imports, late import after chdir, own sitecustomize, changed meta_path, reloaded torch,
     captured warnings."""
@@ -159,6 +161,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_forked_pools_and_a_forked_trainer(bench: Bench) -> None:
     bench.write("script.py", FORKS)
     bench.same(["script.py"], steps=5)
@@ -190,6 +193,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_data_loader_workers_and_spawned_trainers(bench: Bench) -> None:
     bench.write("script.py", WORKERS)
     bench.same(["script.py"], steps=7)
@@ -214,6 +218,7 @@ def wait_for(path: Path, seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_no_orphan_and_a_readable_trace_after_sigkill_of_the_parent(bench: Bench) -> None:
     bench.write(
         "script.py",
@@ -298,6 +303,7 @@ def test_the_closing_block(bench: Bench) -> None:
     assert lines[-1] == f"[ampscope] next: ampscope view {bench.run_dir}"
 
 
+@pytest.mark.slow
 def test_levels_do_not_change_the_loss(bench: Bench) -> None:
     bench.write("script.py", "from loop import train; print(train(steps=6)[1])")
     plain = bench.plain(["script.py"])

@@ -137,6 +137,7 @@ def test_what_a_killed_writer_left_is_tidied_away(finished: Path) -> None:
     assert other.exists()
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_loses_and_doubles_nothing(finished: Path, tmp_path: Path) -> None:
     """The child is killed at its n-th change of a file, for every n until it gets through."""
     before = content(finished)
