@@ -69,7 +69,7 @@ class ApiCalls(Collector):
             torch.nn.Module,
             "zero_grad",
             before=self._module_zero_grad,
-            idle=lambda: session.counting and not session.segment.fed,
+            idle=session.nothing_to_clear,
         )
 
     def segment_start(self, segment: Segment) -> None:

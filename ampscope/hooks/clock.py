@@ -45,12 +45,15 @@ class Segment:
     """Its row of the `steps` table, once it has ended."""
     work_began: float = 0.0
     """When the first forward or backward of the segment began; 0 before that."""
-    counted: bool = False
-    """The budget has no pulse for it: nothing is timed, and calls are withheld."""
     told: bool = True
     """Its calls are in `rows`."""
     withheld: list[Row] = field(default_factory=list)
     """Rows of `calls` that are kept only if the segment turns out to be remarkable."""
+
+    @property
+    def counted(self) -> bool:
+        """The budget has no pulse for it: nothing is timed, and calls are withheld."""
+        return self.level == "count"
 
     @property
     def sampled(self) -> bool:

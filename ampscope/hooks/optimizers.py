@@ -53,16 +53,12 @@ class Optimizers(Collector):
         cls = torch.optim.Optimizer
         self.wrap(cls, "__init__", after=self._constructed)
         self.wrap(cls, "add_param_group", after=self._group_added)
-        self.wrap(cls, "zero_grad", before=self._zero_grad, idle=self.nothing_to_clear)
+        self.wrap(cls, "zero_grad", before=self._zero_grad, idle=self.session.nothing_to_clear)
         self.wrap(cls, "load_state_dict", after=self._loaded)
         self._handles = [
             register_optimizer_step_pre_hook(self.guarded(self._pre)),
             register_optimizer_step_post_hook(self.guarded(self._post)),
         ]
-
-    def nothing_to_clear(self) -> bool:
-        """Clearing the gradients of a segment that is only counted means something once a backward has fed them."""
-        return self.session.counting and not self.session.segment.fed
 
     def remove(self) -> None:
         for handle in self._handles:

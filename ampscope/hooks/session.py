@@ -217,6 +217,10 @@ class Session:
             for tell in self._tell["backward_begins"]:
                 tell()
 
+    def nothing_to_clear(self) -> bool:
+        """Clearing the gradients of a segment that is only counted means something once a backward has fed them."""
+        return self.counting and not self.segment.fed
+
     def backward_scale(self, scales: tuple[float, ...]) -> tuple[bool | None, float | None]:
         """(scaled, scale) of a gradient that flows now."""
         if self.backward_scaled == "scaled":
@@ -287,12 +291,11 @@ class Session:
         segment.level = self.budget.choose(
             index, self.clock.now(), self.clock.optimizers, self.clock.next_step
         )
-        if segment.level == "count" and self.modules:
-            segment.level = (
-                "pulse"  # an optimizer that steps within a forward: its modules have to leave the stack
-            )
-        counted, self.counting = self.counting, segment.level == "count"
-        segment.counted, segment.told = self.counting, not self.counting
+        if segment.counted and self.modules:
+            # An optimizer that steps within a forward: its modules have to leave the stack.
+            segment.level = "pulse"
+        counted, self.counting = self.counting, segment.counted
+        segment.told = not segment.counted
         if not (counted and self.counting):
             for tell in self._tell["segment_start"]:
                 tell(segment)
@@ -314,9 +317,7 @@ class Session:
             reads = self.timeline.close_segment(segment.step_row)
             if reads is not None:
                 segment.reads.append(reads)
-        self.budget.charge(
-            "count" if self.counting else segment.level, segment.own_s, self.sink.writer_seconds
-        )
+        self.budget.charge(segment.level, segment.own_s, self.sink.writer_seconds)
         step, opt_step = self.clock.assign(segment, optimizer)
         stamp: Row = {
             "step": step,
