@@ -6,13 +6,14 @@ Reads rows of the table ops; draws no conclusion about what is wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from ampscope.diagnose.frames import Row, items, null, numbers, real, records, text, texts, whole
 from ampscope.diagnose.transitions import HALF_TYPES
 
 VIEWS = frozenset(
@@ -223,84 +224,53 @@ class SegmentOps:
         return None
 
 
+def _count(value: Any) -> int:
+    return whole(value) or 0
+
+
+_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "seq": _count,
+    "phase": lambda value: text(value) or "other",
+    "op": lambda value: (text(value) or "").removeprefix("aten::"),
+    **dict.fromkeys(("module", "file", "function", "cast", "cast_source", "error", "reached"), text),
+    **dict.fromkeys(("in_dtypes", "out_dtypes", "in_shapes", "out_shapes"), texts),
+    "scalars": numbers,
+    **dict.fromkeys(
+        ("in_nonfinite", "out_nonfinite", "out_nan", "in_zeros", "out_zeros", "half_casts"), _count
+    ),
+    **dict.fromkeys(("line", "shadow_nonfinite", "shadow_flushed"), whole),
+    **dict.fromkeys(("in_amax", "in_amin", "out_amax", "shadow_amax", "shadow_sqnr_db"), real),
+}
+"""Fields of Op that are columns of the table, and how a cell is read."""
+
+COLUMNS = ["rank", "proc", "segment", "step", "tensor_ids", *_FIELDS]
+"""What `segment_ops` reads of the table ops."""
+
+
 def segment_ops(frame: pd.DataFrame, level: str) -> SegmentOps | None:
     """The ops in rows of one segment ordered by seq; None for none."""
     if frame.empty:
         return None
-    first = frame.iloc[0]
-    ops = tuple(_op({str(k): v for k, v in row.items()}) for row in frame.to_dict("records"))
+    rows = records(frame[COLUMNS])
+    first = rows[0]
     return SegmentOps(
         rank=int(first["rank"]),
-        proc=_int(first["proc"]) or 0,
+        proc=whole(first["proc"]) or 0,
         segment=int(first["segment"]),
-        step=_int(first["step"]) or 0,
+        step=whole(first["step"]) or 0,
         level=level,
-        ops=ops,
+        ops=tuple(_op(row) for row in rows),
     )
 
 
-def _op(row: dict[str, object]) -> Op:
-    ids = [int(str(i)) for i in _items(row["tensor_ids"])]
-    in_dtypes = _texts(row["in_dtypes"])
-    arguments = len(in_dtypes)
-    return Op(
-        seq=_int(row["seq"]) or 0,
-        phase=_text(row["phase"]) or "other",
-        op=(_text(row["op"]) or "").removeprefix("aten::"),
-        module=_text(row["module"]),
-        file=_text(row["file"]),
-        line=_int(row["line"]),
-        function=_text(row["function"]),
-        in_dtypes=in_dtypes,
-        out_dtypes=_texts(row["out_dtypes"]),
-        in_shapes=_texts(row["in_shapes"]),
-        out_shapes=_texts(row["out_shapes"]),
-        scalars=tuple(float(str(v)) for v in _items(row["scalars"])),
-        ins=tuple(ids[:arguments]),
-        outs=tuple(ids[arguments:]),
-        in_known=_int(row["in_nonfinite"]) is not None,
-        in_nonfinite=_int(row["in_nonfinite"]) or 0,
-        out_nonfinite=_int(row["out_nonfinite"]) or 0,
-        out_nan=_int(row["out_nan"]) or 0,
-        in_zeros=_int(row["in_zeros"]) or 0,
-        out_zeros=_int(row["out_zeros"]) or 0,
-        in_amax=_float(row["in_amax"]),
-        in_amin=_float(row["in_amin"]),
-        out_amax=_float(row["out_amax"]),
-        shadow_amax=_float(row["shadow_amax"]),
-        shadow_nonfinite=_int(row["shadow_nonfinite"]),
-        shadow_flushed=_int(row["shadow_flushed"]),
-        shadow_sqnr_db=_float(row["shadow_sqnr_db"]),
-        cast=_text(row["cast"]),
-        cast_source=_text(row["cast_source"]),
-        half_casts=_int(row["half_casts"]) or 0,
-        error=_text(row["error"]),
-        reached=_text(row["reached"]),
-    )
+def _op(row: Row) -> Op:
+    fields: Row = {name: read(row[name]) for name, read in _FIELDS.items()}
+    arguments = len(fields["in_dtypes"])
+    ids = tuple(int(i) for i in items(row["tensor_ids"]))
+    fields.update(ins=ids[:arguments], outs=ids[arguments:], in_known=not null(row["in_nonfinite"]))
+    return Op(**fields)
 
 
 def elements(shape: str) -> int:
     """Number of elements of a shape as the trace writes it: `16x32`, empty for a 0-d tensor."""
     return math.prod(int(n) for n in shape.split("x")) if shape else 1
-
-
-def _items(value: object) -> list[object]:
-    return list(value) if isinstance(value, list | tuple | np.ndarray) else []
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(str(v) for v in _items(value))
-
-
-def _text(value: object) -> str | None:
-    return None if value is None or value is pd.NA or value != value else str(value)
-
-
-def _int(value: object) -> int | None:
-    text = _text(value)
-    return None if text is None else int(float(text))
-
-
-def _float(value: object) -> float | None:
-    text = _text(value)
-    return None if text is None else float(text)

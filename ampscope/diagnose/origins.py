@@ -11,6 +11,7 @@ from itertools import islice
 from weakref import WeakKeyDictionary
 
 from ampscope.diagnose.alignment import named_like
+from ampscope.diagnose.census import recorded_ops, sampled_segments
 from ampscope.diagnose.lineage import (
     SOFTMAX,
     cancelled,
@@ -21,7 +22,7 @@ from ampscope.diagnose.lineage import (
     safeguard_lost,
     saturated,
 )
-from ampscope.diagnose.opflow import Op, SegmentOps, segment_ops
+from ampscope.diagnose.opflow import Op, SegmentOps
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.transitions import MATMUL, REDUCTION
 from ampscope.diagnose.troubles import Key, Trouble, troubles_of
@@ -114,15 +115,11 @@ def origins_of(s: Signals) -> tuple[Origin, ...]:
 def bad_segments(s: Signals, troubles: Mapping[Key, Trouble]) -> Iterator[SegmentOps]:
     """The recorded ops of segments in trouble, the first few of each process."""
     seen: dict[tuple[int, int, bool], int] = {}
-    rows = s.frame(
-        "SELECT DISTINCT o.rank, coalesce(o.proc, 0) AS proc, o.segment, "
-        "coalesce(s.level = 'census', false) AS whole FROM ops o "
-        "LEFT JOIN steps s ON s.rank = o.rank AND s.proc IS NOT DISTINCT FROM o.proc AND s.segment = o.segment "
-        "WHERE o.out_nonfinite > 0 OR o.error IS NOT NULL ORDER BY o.rank, proc, o.segment"
-    )
-    for rank, proc, segment, whole in rows.itertuples(index=False, name=None):
-        key = (int(rank), int(proc), int(segment))
-        kept = (*key[:2], bool(whole))
+    for sample in sampled_segments(s):
+        if not sample.bad:
+            continue
+        key = sample.key
+        kept = (*key[:2], sample.level == "census")
         trouble = troubles.get(key)
         taken = seen.get(kept, 0)
         if (
@@ -141,7 +138,8 @@ _flows: WeakKeyDictionary[Signals, dict[Key, SegmentOps | None]] = WeakKeyDictio
 
 
 def load_segment(s: Signals, key: Key) -> SegmentOps | None:
-    """The recorded ops of one segment; None when none were recorded."""
+    """The recorded ops of one segment; None when none were recorded. Those of an autograd graph have the names and
+    lines of the census before."""
     known = _flows.setdefault(s, {})
     if key not in known:
         known[key] = _load(s, key)
@@ -150,12 +148,7 @@ def load_segment(s: Signals, key: Key) -> SegmentOps | None:
 
 def _load(s: Signals, key: Key) -> SegmentOps | None:
     rank, proc, segment = key
-    chosen = f"rank = {rank} AND coalesce(proc, 0) = {proc} AND segment = {segment}"
-    levels = s.frame(f"SELECT level FROM steps WHERE {chosen}")["level"]
-    level = str(levels.iloc[0]) if len(levels) else "census"
-    flow = segment_ops(
-        s.frame(f"SELECT * FROM ops WHERE {chosen} ORDER BY seq LIMIT {s.policy.max_op_rows}"), level
-    )
+    flow = recorded_ops(s, key)
     if flow is None or not flow.graph:
         return flow
     known = s.frame(

@@ -5,11 +5,13 @@ Describes; which of them is a fault, and of what kind, is for the 3xx and 4xx ru
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
+
+from ampscope.diagnose.frames import Row, numbers, real, records, text, texts, whole
 
 HALF_TYPES = ("float16", "bfloat16")
 
@@ -93,8 +95,7 @@ QUERY = (
 
 def read_transitions(frame: pd.DataFrame) -> tuple[Transition, ...]:
     """The transitions in a frame of `QUERY`, without the ops that write constants, in order."""
-    rows = frame.to_dict("records")
-    made = (_transition({str(k): v for k, v in row.items()}) for row in rows)
+    made = map(_transition, records(frame))
     return tuple(t for t in made if t.op not in MASKS)
 
 
@@ -106,52 +107,29 @@ def by_cause(transitions: Iterable[Transition]) -> list[list[Transition]]:
     return list(groups.values())
 
 
-def _transition(row: dict[str, object]) -> Transition:
-    outcome = _text(row["outcome"])
-    loss = row["segment_loss"] if row["loss_known"] is True or row["loss_known"] is np.True_ else None
-    healthy = outcome == "stepped" and (loss is None or bool(np.isfinite(float(str(loss)))))
+def _transition(row: Row) -> Transition:
+    outcome = text(row["outcome"])
+    healthy = outcome == "stepped" and (row["loss_known"] is not True or math.isfinite(row["segment_loss"]))
     return Transition(
-        rank=_int(row["rank"]) or 0,
-        proc=_int(row["proc"]) or 0,
-        step=_int(row["step"]) or 0,
-        segment=_int(row["segment"]) or 0,
-        seq=_int(row["seq"]) or 0,
-        phase=_text(row["phase"]) or "other",
-        op=(_text(row["op"]) or "").removeprefix("aten::"),
-        module=_text(row["module"]),
-        file=_text(row["file"]),
-        line=_int(row["line"]),
-        function=_text(row["function"]),
-        in_dtypes=_texts(row["in_dtypes"]),
-        out_dtypes=_texts(row["out_dtypes"]),
-        in_shapes=_texts(row["in_shapes"]),
-        in_amax=_float(row["in_amax"]),
-        out_nonfinite=_int(row["out_nonfinite"]) or 0,
-        out_nan=_int(row["out_nan"]) or 0,
-        shadow_amax=_float(row["shadow_amax"]),
-        shadow_nonfinite=_int(row["shadow_nonfinite"]),
-        scalars=tuple(float(str(v)) for v in _items(row["scalars"])),
+        rank=whole(row["rank"]) or 0,
+        proc=whole(row["proc"]) or 0,
+        step=whole(row["step"]) or 0,
+        segment=whole(row["segment"]) or 0,
+        seq=whole(row["seq"]) or 0,
+        phase=text(row["phase"]) or "other",
+        op=(text(row["op"]) or "").removeprefix("aten::"),
+        module=text(row["module"]),
+        file=text(row["file"]),
+        line=whole(row["line"]),
+        function=text(row["function"]),
+        in_dtypes=texts(row["in_dtypes"]),
+        out_dtypes=texts(row["out_dtypes"]),
+        in_shapes=texts(row["in_shapes"]),
+        in_amax=real(row["in_amax"]),
+        out_nonfinite=whole(row["out_nonfinite"]) or 0,
+        out_nan=whole(row["out_nan"]) or 0,
+        shadow_amax=real(row["shadow_amax"]),
+        shadow_nonfinite=whole(row["shadow_nonfinite"]),
+        scalars=numbers(row["scalars"]),
         harmful=not healthy,
     )
-
-
-def _items(value: object) -> list[object]:
-    return list(value) if isinstance(value, list | tuple | np.ndarray) else []
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(str(v) for v in _items(value))
-
-
-def _text(value: object) -> str | None:
-    return None if value is None or value is pd.NA or value != value else str(value)
-
-
-def _int(value: object) -> int | None:
-    text = _text(value)
-    return None if text is None else int(float(text))
-
-
-def _float(value: object) -> float | None:
-    text = _text(value)
-    return None if text is None else float(text)

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ampscope.diagnose.frames import records
 from ampscope.diagnose.signals import Signals
 
 Key = tuple[int, int, int]
@@ -46,11 +47,25 @@ def troubles_of(s: Signals) -> Mapping[Key, Trouble]:
     return known
 
 
+_READ = (
+    "rank",
+    "proc",
+    "segment",
+    "step",
+    "loss_known",
+    "root_known",
+    "loss",
+    "root_sum",
+    "outcome",
+    "scale",
+)
+
+
 def _troubles(s: Signals) -> Mapping[Key, Trouble]:
     search = _searching(s)
     poisoned = _poisoned(s)
     found: dict[Key, Trouble] = {}
-    for row in s.steps.to_dict("records"):
+    for row in records(s.steps[list(_READ)]):
         key = (int(row["rank"]), _int(row["proc"]), int(row["segment"]))
         loss_known, root_known = bool(row["loss_known"]), bool(row["root_known"])
         bad = not _finite(row["loss"]) if loss_known else root_known and not _finite(row["root_sum"])

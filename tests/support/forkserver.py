@@ -24,8 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-PRELOAD = ("numpy", "pyarrow.parquet", "torch", "torch._dynamo", "torch.utils.checkpoint", "torch.profiler")
-"""Imported once, in the server. torch._dynamo is what the first optimizer of any script imports anyway."""
+PRELOAD = (
+    "numpy", "pyarrow.parquet", "torch", "torch._dynamo", "torch.utils.checkpoint", "torch.profiler",
+    "ampscope.hooks.install",
+)  # fmt: skip
+"""Imported once, in the server. torch._dynamo is what the first optimizer of any script imports anyway, and the
+recorder does nothing before it is installed."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ IEEE 754-2019, section 3.3 (precision p: whole numbers up to 2^p are exact)
 from __future__ import annotations
 
 from ampscope.diagnose.advice import module_change
+from ampscope.diagnose.census import sampled_segments
 from ampscope.diagnose.failing import no_ops, place_phrase
 from ampscope.diagnose.finding import Change, Where
 from ampscope.diagnose.lineage import BOUNDING, functional
@@ -89,13 +90,7 @@ def integer_rounded_in_half(rule: Rule, s: Signals) -> Found:
 
 
 def _censuses(s: Signals) -> list[SegmentOps]:
-    rows = s.frame(
-        "SELECT DISTINCT o.rank, coalesce(o.proc, 0) AS proc, o.segment FROM ops o JOIN steps s ON "
-        "s.rank = o.rank AND "
-        "s.proc IS NOT DISTINCT FROM o.proc AND s.segment = o.segment WHERE s.level = 'census' ORDER BY ALL "
-        f"LIMIT {CENSUSES}"
-    )
-    keys = [(int(r), int(p), int(g)) for r, p, g in rows.itertuples(index=False, name=None)]
+    keys = [sample.key for sample in sampled_segments(s) if sample.level == "census"][:CENSUSES]
     return [flow for key in keys if (flow := load_segment(s, key)) is not None]
 
 
