@@ -18,7 +18,7 @@ from ampscope.diagnose import Diagnosis, Finding, diagnose
 from ampscope.diagnose.signals import Signals
 from ampscope.diagnose.symptoms import symptoms_of
 from ampscope.trace.reader import Trace, open_trace
-from tests.support.recording import record
+from tests.support.recording import keep
 
 
 @cache
@@ -43,9 +43,9 @@ def judge(path: Path, train: Callable[[], object], *, raises: bool = False, **se
 
     if raises:
         with pytest.raises(Exception):  # noqa: B017, PT011 - the trace says which
-            record(path, seeded, **settings)
+            keep(path, seeded, **settings)
     else:
-        record(path, seeded, **settings)
+        keep(path, seeded, **settings)
     with open_trace(path / "run") as trace:
         return checked(trace)
 

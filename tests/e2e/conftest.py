@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from playwright.sync_api import (
     expect,
 )
 
+from ampscope.app.pages import PAGES
 from ampscope.app.runs import RunStore
 from ampscope.app.server import Server, create_app
 from tests.app.tracekit import RunKit
@@ -28,10 +30,11 @@ SECONDS = 20.0
 
 @dataclass
 class Tab:
-    """One tab, and what it did. `url` is that of the dashboard, ending in a slash."""
+    """One tab, and what it did. `url` is that of the dashboard, ending in a slash; `scheme` what the user prefers."""
 
     page: Page
     url: str
+    scheme: str
     wrong: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
@@ -61,6 +64,15 @@ class Tab:
         self.page.goto(self.url + address)
         self.settle()
         return self.page
+
+    def tour(self, address: str = "") -> Iterator[str]:
+        """Opens the first page and goes on to each other one by its link; yields their slugs."""
+        self.open(address)
+        for listed in PAGES:
+            self.page.locator(".nav-link", has_text=listed.title).click()
+            expect(self.page).to_have_title(re.compile(f"^{listed.title} · "))
+            self.settle()
+            yield listed.slug
 
     def settle(self) -> None:
         expect(self.page.locator(".page")).to_be_visible()
@@ -114,7 +126,7 @@ def tab(profiles: Profiles, dashboard: str) -> Iterator[OpenTab]:
     tabs: list[Tab] = []
 
     def open_tab(scheme: str = "light", width: int = 1440, url: str = dashboard) -> Tab:
-        made = Tab(profiles.get(scheme, width).new_page(), url)
+        made = Tab(profiles.get(scheme, width).new_page(), url, scheme)
         made.listen()
         tabs.append(made)
         return made

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from ampscope.app.pages import PAGES
-from tests.e2e.conftest import OpenTab
+from tests.e2e.conftest import OpenTab, Tab
 
 pytestmark = pytest.mark.browser
 
@@ -25,11 +25,9 @@ def brightness(color: str) -> float:
     return sum(float(x) for x in re.findall(r"[\d.]+", color)[:3]) / 3
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("slug", [page.slug for page in PAGES])
-def test_a_page_renders(tab: OpenTab, slug: str, scheme: str) -> None:
-    t = tab(scheme)
-    page = t.open(slug)
+def check(t: Tab, slug: str) -> None:
+    """The page that is open drew all it should, in the colours of its theme."""
+    page = t.page
     expect(page.locator(".notice-error")).to_have_count(0)
     expect(page.locator(".js-plotly-plot:has(.main-svg .subplot)")).to_have_count(FIGURES[slug])
     title = next(p.title for p in PAGES if p.slug == slug)
@@ -37,21 +35,36 @@ def test_a_page_renders(tab: OpenTab, slug: str, scheme: str) -> None:
     expect(page.locator(".nav-link[data-active]")).to_have_text(re.compile(f"^{title}"))
     surface = page.locator("body").evaluate("e => getComputedStyle(e).backgroundColor")
     text = page.locator("h1").evaluate("e => getComputedStyle(e).color")
-    assert (brightness(surface) < 60 < brightness(text)) if scheme == "dark" else (brightness(surface) > 200)
+    assert (
+        (brightness(surface) < 60 < brightness(text)) if t.scheme == "dark" else (brightness(surface) > 200)
+    )
     if FIGURES[slug]:
         tick = page.locator('.js-plotly-plot g[class$="tick"] text').first.evaluate(
             "e => getComputedStyle(e).fill"
         )
         assert abs(brightness(tick) - brightness(surface)) > 80
     expect(page.get_by_role("button", name=re.compile("Share|Cloud|Edit"))).to_have_count(0)
-    assert any("_dash-update-component" in url for url in t.asked)
 
 
 @pytest.mark.parametrize("slug", [page.slug for page in PAGES])
-def test_a_page_of_an_empty_run_says_so(tab: OpenTab, slug: str) -> None:
-    page = tab().open(f"{slug}?run=bare")
-    expect(page.locator(".notice-error")).to_have_count(0)
-    expect(page.locator(".state-cut")).to_have_text("cut off")
+def test_a_page_renders(tab: OpenTab, slug: str) -> None:
+    t = tab()
+    t.open(slug)
+    check(t, slug)
+    assert any("_dash-update-component" in url for url in t.asked)
+
+
+def test_every_page_renders_in_the_dark(tab: OpenTab) -> None:
+    t = tab("dark")
+    for slug in t.tour():
+        check(t, slug)
+
+
+def test_every_page_of_an_empty_run_says_so(tab: OpenTab) -> None:
+    t = tab()
+    for _ in t.tour("?run=bare"):
+        expect(t.page.locator(".notice-error")).to_have_count(0)
+        expect(t.page.locator(".state-cut")).to_have_text("cut off")
 
 
 def test_the_first_screen_answers(tab: OpenTab) -> None:

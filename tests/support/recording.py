@@ -14,9 +14,14 @@ from ampscope.trace.reader import Trace, open_trace
 
 def record(path: Path, train: Callable[[], object], **settings: Any) -> Trace:
     """The trace of `train()`, recorded strictly: an error of a collector fails the test."""
+    keep(path, train, **settings)
+    return open_trace(path / "run")
+
+
+def keep(path: Path, train: Callable[[], object], **settings: Any) -> None:
+    """Record the same into `path / "run"`, without opening it."""
     with ampscope.Recorder(path / "run", strict=settings.pop("strict", True), **settings):
         train()
-    return open_trace(path / "run")
 
 
 def rows(trace: Trace, query: str) -> list[dict[str, Any]]:
