@@ -93,18 +93,18 @@ class Views:
 
 
 class Scratch:
-    """Buffers of one thread for one width, about 5 MB (7 MB for float64)."""
+    """Buffers of one width for `room` elements: of a chunk about 5 MB (7 MB for float64)."""
 
-    def __init__(self, width: Width) -> None:
+    def __init__(self, width: Width, room: int = CHUNK) -> None:
         self.width = width
         # Made as normal tensors: one made under the user's inference_mode could not be written outside it.
         with torch.inference_mode(mode=False):
-            self.load = torch.empty(CHUNK, dtype=width.dtype, device="cpu")
-            self.code = torch.empty(CHUNK, dtype=torch.uint8, device="cpu")
-            self.wide = torch.empty(CHUNK, dtype=torch.float64, device="cpu")
-        self.magnitude = np.empty(CHUNK, width.uint)
+            self.load = torch.empty(room, dtype=width.dtype, device="cpu")
+            self.code = torch.empty(room, dtype=torch.uint8, device="cpu")
+            self.wide = torch.empty(room, dtype=torch.float64, device="cpu")
+        self.magnitude = np.empty(room, width.uint)
         self.ones = np.ones(SMALL)
-        self.where = np.empty(CHUNK, np.bool_)
+        self.where = np.empty(room, np.bool_)
         self._views: dict[torch.Size, Views] = {}
 
     def views(self, shape: torch.Size) -> Views:
