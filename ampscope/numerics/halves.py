@@ -6,7 +6,6 @@ One `bincount` per chunk says everything; values come from a table, so nothing i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache, reduce
 
 import numpy as np
@@ -25,9 +24,10 @@ _MAGNITUDES = 1 << 15
 
 
 def in_codes(part: torch.Tensor) -> bool:
-    """Whether `tally_halves` is to read this tensor."""
-    half = part.dtype in (torch.float16, torch.bfloat16)
-    return half and part.numel() >= FEWEST and part.device.type == "cpu" and not part.is_neg()
+    """Whether `tally_halves` is to read this tensor. An expanded one is small behind its size."""
+    if part.dtype not in (torch.float16, torch.bfloat16) or part.numel() < FEWEST:
+        return False
+    return part.device.type == "cpu" and not part.is_neg() and 0 not in part.stride()
 
 
 class _Table:
@@ -57,15 +57,10 @@ class _Table:
 _table = cache(_Table)
 
 
-def _code_counts(part: torch.Tensor) -> Iterator[NDArray[np.int64]]:
-    for codes, times in loaded_halves(part):
-        counts: NDArray[np.int64] = torch.bincount(codes, minlength=2 * _MAGNITUDES).numpy()
-        yield counts if times == 1 else times * counts
-
-
 def tally_halves(part: torch.Tensor, t: Tally) -> None:
-    """Add every element of a strided float16 or bfloat16 tensor on the CPU."""
-    codes = reduce(np.add, _code_counts(part))
+    """Add every element of a tensor of which `in_codes` holds."""
+    chunks = loaded_halves(part)
+    codes = reduce(np.add, (torch.bincount(chunk, minlength=2 * _MAGNITUDES).numpy() for chunk in chunks))
     table = _table(part.dtype)
     positive, negative = codes[:_MAGNITUDES], codes[_MAGNITUDES:]
     both, net, inf = positive + negative, positive - negative, table.inf

@@ -154,13 +154,14 @@ def loaded_codes(x: torch.Tensor) -> Iterator[tuple[Views, int]]:
         yield views, times
 
 
-def loaded_halves(x: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
-    """The same for the codes of a tensor of two-byte elements, as int32 (bincount knows no uint16)."""
+def loaded_halves(x: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The same for the codes of a tensor of two-byte elements, none of them expanded: int32, as bincount knows no
+    uint16."""
     codes = scratch(W32).wide.view(torch.int32)
-    for piece, times in chunks_of(x.view(torch.uint16), len(codes)):
+    for piece, _ in chunks_of(x.view(torch.uint16), len(codes)):
         into = codes[: piece.numel()]
         into.view(piece.shape).copy_(piece)
-        yield into, times
+        yield into
 
 
 def chunks_of(x: torch.Tensor, limit: int = CHUNK) -> Iterator[tuple[torch.Tensor, int]]:
