@@ -19,7 +19,8 @@ from .halves import in_codes, tally_halves
 from .layout import dense_parts
 from .scratch import SMALL, Views, loaded, loaded_codes
 
-_BIN_65520 = 15 - HIST_MIN
+_PAIRED = 1 << 17
+"""From this many on, a table of pairs of codes costs less than it saves."""
 
 
 def tally(tensor: torch.Tensor) -> Tally:
@@ -74,7 +75,7 @@ def _tally_chunk(v: Views, times: int, t: Tally) -> None:
         t.nan += times * bad.nan
         t.posinf += times * bad.posinf
         t.neginf += times * bad.neginf
-    counts = _binade_counts(v)
+    counts = _binade_counts(v, largest)
     zeros = int(np.count_nonzero(np.equal(v.magnitude, 0, out=v.where))) if counts[0] else 0
     if zeros:
         counts[0] -= zeros
@@ -135,7 +136,8 @@ def set_magnitude(v: Views) -> tuple[int, NonFinite | None]:
     return int(np.maximum.reduce(mag)), NonFinite(where, len(where) - posinf - neginf, posinf, neginf)
 
 
-def _binade_counts(v: Views) -> NDArray[np.int64]:
+def _binade_counts(v: Views, largest: int) -> NDArray[np.int64]:
+    """Elements of each bin, zeros in the first; largest: that of v.magnitude."""
     w = v.width
     np.right_shift(v.magnitude, w.mantissa, out=v.work)
     if w.rebase:
@@ -143,7 +145,23 @@ def _binade_counts(v: Views) -> NDArray[np.int64]:
     if v.n < SMALL:
         return np.bincount(v.signed_work, minlength=HIST_BINS)
     np.copyto(v.code, v.work, casting="unsafe")
-    return _count_codes(v)
+    if v.n < _PAIRED:
+        return _count_codes(v)
+    return _count_pairs(v, min(max((largest >> int(w.mantissa)) - w.rebase, 0), HIST_BINS - 1))
+
+
+def _count_pairs(v: Views, top: int) -> NDArray[np.int64]:
+    """Counts of v.code, of which `top` is the largest. Two neighbours are one index into a table, so that there are
+    half as many steps, and a run of equal codes (zeros, mostly) waits half as often for the counter it has just
+    written."""
+    np.copyto(v.pairs, v.code_pairs)
+    rows = top + 1
+    table = torch.bincount(v.t_pairs, minlength=rows * HIST_BINS).numpy().reshape(rows, HIST_BINS)[:, :rows]
+    counts = np.zeros(HIST_BINS, np.int64)
+    counts[:rows] = np.add.reduce(table, axis=0) + np.add.reduce(table, axis=1)
+    if v.n % 2:
+        counts[v.code[-1]] += 1
+    return counts
 
 
 def _count_codes(v: Views) -> NDArray[np.int64]:

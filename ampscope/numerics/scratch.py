@@ -90,6 +90,12 @@ class Views:
         # Work space is not needed at the same time as the sums: the same memory keeps the cache warm.
         self.work = self.wide.view(s.width.uint)[:n]
         self.signed_work = self.work.view(s.width.signed)
+        # Codes two by two; bincount knows no uint16.
+        self.code_pairs, self.pairs = (
+            self.code[: n - n % 2].view(np.uint16),
+            self.wide.view(np.int32)[: n // 2],
+        )
+        self.t_pairs = torch.from_numpy(self.pairs)
 
 
 class Scratch:
