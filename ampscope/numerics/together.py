@@ -23,6 +23,9 @@ FEW = 2048
 ROOM = 1 << 16
 """Elements of all that wait."""
 
+MOST = 256
+"""Tensors that wait: each has a row of 256 bins in the count."""
+
 
 class Waiting:
     """A tensor's place among those that wait; `tally` is there once all have been counted."""
@@ -43,7 +46,7 @@ class Together:
         self._starts: list[int] = []
         self._end = 0
         self._waiting: list[Waiting] = []
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()
 
     def take(self, x: torch.Tensor) -> Waiting | None:
         """Copy the elements as they are now; None when the tensor is to be read alone. Raises ValueError for
@@ -53,12 +56,12 @@ class Together:
         parts = dense_parts(x)
         if len(parts) != 1 or parts[0].dtype not in NARROW or not 0 < parts[0].numel() <= FEW:
             return None
-        # By way of kept views: to make a view of a tensor costs more than to copy a hundred elements.
-        v = scratch(W32).views(parts[0].shape)
-        v.into_load.copy_(parts[0])
         with self._changing:
-            if self._end + v.n > ROOM:
+            if self._end + parts[0].numel() > ROOM or len(self._starts) == MOST:
                 self._count()
+            # By way of kept views: to make a view of a tensor costs more than to copy a hundred elements.
+            v = scratch(W32).views(parts[0].shape)
+            v.into_load.copy_(parts[0])
             self._starts.append(self._end)
             self._load[self._end : self._end + v.n] = v.load
             self._end += v.n
@@ -76,12 +79,12 @@ class Together:
         self._waiting, self._starts, self._end = [], [], 0
         if not waiting:
             return
-        tallies = _count(Views(self._buffers, torch.Size((n,))), np.array(starts))
+        tallies = _tallies(Views(self._buffers, torch.Size((n,))), np.array(starts))
         for found, counted in zip(waiting, tallies, strict=True):
             found.tally = counted
 
 
-def _count(v: Views, starts: NDArray[np.int64]) -> list[Tally]:
+def _tallies(v: Views, starts: NDArray[np.int64]) -> list[Tally]:
     w, k = v.width, len(starts)
     sizes = np.diff(starts, append=v.n)
     mag = np.bitwise_and(v.bits, w.magnitude, out=v.magnitude)
@@ -101,7 +104,7 @@ def _count(v: Views, starts: NDArray[np.int64]) -> list[Tally]:
     ge_65520 = np.add.reduceat(
         np.greater_equal(mag, w.uint(w.bits_65520), out=v.where), starts, dtype=np.int64
     )
-    # Zeros become the largest, and so does not hide the smallest of the others.
+    # Zeros become the largest, and so do not hide the smallest of the others.
     smallest = np.minimum.reduceat(np.subtract(mag, w.uint(1), out=v.work), starts) + w.uint(1)
     np.copyto(v.wide, v.load)
     total, squares = np.add.reduceat(v.wide, starts), np.add.reduceat(v.wide * v.wide, starts)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ampscope.numerics.histogram import ExponentHistogram, exponent_histogram
 from ampscope.numerics.rows import StatsRows
-from ampscope.numerics.together import FEW, ROOM, Together
+from ampscope.numerics.together import FEW, MOST, ROOM, Together
 
 Check = Callable[[ExponentHistogram, NDArray[np.float64]], None]
 
@@ -56,6 +56,14 @@ def test_more_than_there_is_room_for(check: Check) -> None:
     sizes = [1, FEW - 1, FEW, FEW + 1, 3] * (2 * ROOM // (3 * FEW))
     assert sum(n for n in sizes if n <= FEW) > ROOM
     tensors = [torch.randn(n, generator=generator) for n in sizes]
+    for x, found in zip(tensors, read(tensors), strict=True):
+        check(found, x.double().numpy())
+
+
+def test_more_tensors_than_wait_at_once(check: Check) -> None:
+    tensors = [torch.full((1 + i % 3,), 2.0 ** (i % 100)) for i in range(2 * MOST + 1)]
+    # Read alone while the next one finds no room.
+    tensors[1] = torch.tensor([math.nan, -3.0, math.inf])
     for x, found in zip(tensors, read(tensors), strict=True):
         check(found, x.double().numpy())
 
