@@ -6,44 +6,21 @@ flush-denormal setting can reach.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .binades import HIST_BINS, HIST_MIN, ExponentHistogram
+from .binades import HIST_BINS, HIST_MIN
 from .codes import BYTE_DTYPES, code_bins, code_values, per_value
+from .counters import Tally
+from .halves import in_codes, tally_halves
 from .layout import dense_parts
-from .scratch import Views, loaded, loaded_codes
+from .scratch import SMALL, Views, loaded, loaded_codes
 
-_BIN_65520 = 15 - HIST_MIN
-_SMALL = 10_000
-"""Below this many elements NumPy's cheaper calls win over torch's cheaper elements (and its dot uses one thread)."""
-
-
-@dataclass
-class Tally:
-    """Mutable sums of the histogram while chunks come in."""
-
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(HIST_BINS, np.int64))
-    numel: int = 0
-    zeros: int = 0
-    nan: int = 0
-    posinf: int = 0
-    neginf: int = 0
-    ge_65520: int = 0
-    amax: float | None = None
-    amin: float | None = None
-    sum: float = 0.0
-    sumsq: float = 0.0
-    sumabs: float = 0.0
-
-    def freeze(self, dtype: str) -> ExponentHistogram:
-        return ExponentHistogram(
-            self.counts, self.numel, self.zeros, self.nan, self.posinf, self.neginf, self.ge_65520,
-            self.amax, self.amin, self.sum, self.sumsq, self.sumabs, dtype,
-        )  # fmt: skip
+_PAIRED = 1 << 17
+"""From this many on, a table of pairs of codes costs less than it saves."""
 
 
 def tally(tensor: torch.Tensor) -> Tally:
@@ -52,6 +29,8 @@ def tally(tensor: torch.Tensor) -> Tally:
     for part in dense_parts(tensor):
         if part.dtype in BYTE_DTYPES:
             _tally_codes(part, total)
+        elif in_codes(part):
+            tally_halves(part, total)
         else:
             for views, times in loaded(part):
                 _tally_chunk(views, times, total)
@@ -96,9 +75,10 @@ def _tally_chunk(v: Views, times: int, t: Tally) -> None:
         t.nan += times * bad.nan
         t.posinf += times * bad.posinf
         t.neginf += times * bad.neginf
-    counts = _binade_counts(v)
+    counts = _binade_counts(v, largest)
     zeros = int(np.count_nonzero(np.equal(v.magnitude, 0, out=v.where))) if counts[0] else 0
-    counts[0] -= zeros
+    if zeros:
+        counts[0] -= zeros
     t.numel += times * n
     t.zeros += times * (zeros - lost)
     t.counts += counts if times == 1 else counts * times
@@ -111,9 +91,9 @@ def _tally_chunk(v: Views, times: int, t: Tally) -> None:
     # The bins say whether this chunk can lower the minimum at all; mostly it cannot.
     if zeros < n and (t.amin is None or t.amin >= _floor_of_lowest(counts)):
         smallest = (
-            int(np.subtract(v.magnitude, w.uint(1), out=v.work).min()) + 1
+            int(np.minimum.reduce(np.subtract(v.magnitude, w.uint(1), out=v.work))) + 1
             if zeros
-            else int(v.magnitude.min())
+            else int(np.minimum.reduce(v.magnitude))
         )
         amin = w.decode(smallest)
         t.amin = amin if t.amin is None else min(t.amin, amin)
@@ -156,32 +136,50 @@ def set_magnitude(v: Views) -> tuple[int, NonFinite | None]:
     return int(np.maximum.reduce(mag)), NonFinite(where, len(where) - posinf - neginf, posinf, neginf)
 
 
-def _binade_counts(v: Views) -> NDArray[np.int64]:
+def _binade_counts(v: Views, largest: int) -> NDArray[np.int64]:
+    """Elements of each bin, zeros in the first; largest: that of v.magnitude."""
     w = v.width
-    exponent = np.right_shift(v.magnitude, w.mantissa, out=v.work)
+    np.right_shift(v.magnitude, w.mantissa, out=v.work)
     if w.rebase:
-        signed = exponent.view(np.int64)
-        np.clip(np.subtract(signed, w.rebase, out=signed), 0, HIST_BINS - 1, out=signed)
-    np.copyto(v.code, exponent, casting="unsafe")
-    return _count_codes(v)
+        np.clip(np.subtract(v.signed_work, w.rebase, out=v.signed_work), 0, HIST_BINS - 1, out=v.signed_work)
+    if v.n < SMALL:
+        return np.bincount(v.signed_work, minlength=HIST_BINS)
+    np.copyto(v.code, v.work, casting="unsafe")
+    if v.n < _PAIRED:
+        return _count_codes(v)
+    return _count_pairs(v, min(max((largest >> int(w.mantissa)) - w.rebase, 0), HIST_BINS - 1))
+
+
+def _count_pairs(v: Views, top: int) -> NDArray[np.int64]:
+    """Counts of v.code, of which `top` is the largest. Two neighbours are one index into a table, so that there are
+    half as many steps, and a run of equal codes (zeros, mostly) waits half as often for the counter it has just
+    written."""
+    np.copyto(v.pairs, v.code_pairs)
+    rows = top + 1
+    table = torch.bincount(v.t_pairs, minlength=rows * HIST_BINS).numpy().reshape(rows, HIST_BINS)[:, :rows]
+    counts = np.zeros(HIST_BINS, np.int64)
+    counts[:rows] = np.add.reduce(table, axis=0) + np.add.reduce(table, axis=1)
+    if v.n % 2:
+        counts[v.code[-1]] += 1
+    return counts
 
 
 def _count_codes(v: Views) -> NDArray[np.int64]:
-    if v.n < _SMALL:
+    if v.n < SMALL:
         return np.bincount(v.code, minlength=HIST_BINS)
     return torch.bincount(v.t_code, minlength=HIST_BINS).numpy()
 
 
 def _add_sums(v: Views, times: int, t: Tally) -> None:
     np.copyto(v.wide, v.load)
-    if v.n < _SMALL and v.width.bits == 32:
-        total, squares = np.add.reduce(v.wide), np.dot(v.wide, v.wide)
-        absolute = np.add.reduce(np.abs(v.wide, out=v.wide))
+    if v.n < SMALL and v.width.bits == 32:
+        # np.dot is called at half the cost of np.add.reduce.
+        total, squares = np.dot(v.wide, v.ones), np.dot(v.wide, v.wide)
+        absolute = np.dot(np.abs(v.wide, out=v.wide), v.ones)
     else:
         # torch, not NumPy: float64 overflow must not raise a RuntimeWarning in the user's process.
         total, squares = v.t_wide.sum(), torch.dot(v.t_wide, v.t_wide)
-        np.abs(v.wide, out=v.wide)
-        absolute = v.t_wide.sum()
+        absolute = v.t_wide.abs_().sum()
     t.sum += times * float(total)
     t.sumsq += times * float(squares)
     t.sumabs += times * float(absolute)

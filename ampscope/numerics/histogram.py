@@ -35,7 +35,8 @@ def exponent_histogram(tensor: torch.Tensor) -> ExponentHistogram:
     float64. On a device other than the CPU this waits for the result: use `StatsRows` to avoid that.
 
     Error of sumsq and sumabs (relative) and of sum (relative to sumabs): below numel * 2^-53 at worst
-    (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), a few 2^-53 in practice.
+    (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2), a few 2^-53 in practice, a few thousand
+    in a million elements that are all equal.
     Raises ValueError for tensors without data (meta, fake) and for dtypes that are not numbers (bits8).
     """
     if tensor.device.type in ("cpu", "meta", "mps"):

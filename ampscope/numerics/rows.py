@@ -1,6 +1,7 @@
 """Statistics of many tensors without waiting for the device: what the recorder reads tensors into.
 
-On the CPU (and on devices without float64) a read is done at once. On CUDA a read is queued on the current
+On the CPU (and on devices without float64) a read is done at once; of a small tensor only its copy is taken, to be
+counted with others. On CUDA a read is queued on the current
 stream; nothing waits until `Pending.result` is asked for.
 """
 
@@ -13,6 +14,7 @@ import torch
 from .binades import ExponentHistogram
 from .chunks import tally
 from .device_queue import DeviceQueue, Drained, Result, triton_kernel
+from .together import Together, Waiting
 
 _READ_AT_ONCE = ("cpu", "mps")
 
@@ -53,7 +55,8 @@ class StatsRows:
             raise ValueError(f"StatsRows needs room for at least one tensor, not {capacity}.")
         self.device = torch.device(device)
         self.capacity = int(capacity)
-        self._done: Result = []
+        self._done: list[tuple[object, ExponentHistogram | Waiting]] = []
+        self._together = Together() if self.device.type == "cpu" else None
         self._queue: DeviceQueue | None = None
         if self.device.type not in _READ_AT_ONCE:
             self._queue = DeviceQueue(self.device, self.capacity, triton_kernel(self.device))
@@ -71,15 +74,28 @@ class StatsRows:
         if self._queue is not None:
             self._queue.read(batch)
         else:
-            self._done += [(tag, tally(x).freeze(dtype_name(x.dtype))) for x, tag in batch]
+            self._done += [(tag, self._read_now(x)) for x, tag in batch]
         return len(batch)
+
+    def _read_now(self, x: torch.Tensor) -> ExponentHistogram | Waiting:
+        waiting = None if self._together is None else self._together.take(x)
+        return waiting or tally(x).freeze(dtype_name(x.dtype))
 
     def drain(self) -> Pending:
         """Hand over all rows read so far and start anew: one asynchronous copy, no waiting."""
         if self._queue is not None and self._queue.keys:
             return Pending([], self._queue.drain())
         done, self._done = self._done, []
-        return Pending(done)
+        if self._together is not None:
+            self._together.count()
+        return Pending([(tag, _histogram(found)) for tag, found in done])
+
+
+def _histogram(found: ExponentHistogram | Waiting) -> ExponentHistogram:
+    if isinstance(found, ExponentHistogram):
+        return found
+    assert found.tally is not None
+    return found.tally.freeze(dtype_name(found.dtype))
 
 
 def read_device(tensor: torch.Tensor) -> ExponentHistogram:

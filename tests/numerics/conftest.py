@@ -50,7 +50,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def check() -> Check:
     """check(histogram, values): every field of the histogram against float64 values."""
     return _check
