@@ -6,7 +6,7 @@ The subset is drawn without the user's random generators, so that sampling leave
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -68,8 +68,7 @@ class UpdateReads:
             stats = compare_update(before, after, gradient, self._row.get("lr"))
             if self._survives is not None:
                 self._row["survives"] = self._survives(before, after)
-        self._row.update(asdict(stats))
-        self._row["ratio_hist"] = list(stats.ratio_hist)
+        self._row.update(vars(stats), ratio_hist=list(stats.ratio_hist))
 
 
 class Updates(Collector):
