@@ -17,7 +17,7 @@ from ampscope.hooks.collector import Collector
 from ampscope.hooks.modules import short_dtype
 from ampscope.hooks.quiet import quiet, readable
 from ampscope.hooks.rounding import Rounding
-from ampscope.numerics.updates import compare_update, subset_indices
+from ampscope.numerics.updates import Update, compare_updates, subset_indices
 
 SUBSET = 65_536
 """Elements compared per parameter, unless `--exact`."""
@@ -35,27 +35,28 @@ class _Snapshot:
     adam: bool
 
 
-class UpdateReads:
-    """Before, after and gradient of one parameter, copied to the host; compared when they have arrived. `survives`
-    tells of half weights whether small updates do."""
+@dataclass
+class _Change:
+    """One parameter of a step: what its row is to say comes from the copies before and after. `survives` tells of
+    half weights whether small updates do."""
 
-    def __init__(
-        self,
-        row: Row,
-        before: torch.Tensor,
-        after: torch.Tensor,
-        gradient: torch.Tensor | None,
-        survives: Callable[[torch.Tensor, torch.Tensor], bool | None] | None,
-    ) -> None:
-        self._row = row
-        self._survives = survives
+    row: Row
+    update: Update
+    survives: Callable[[torch.Tensor, torch.Tensor], bool | None] | None
+
+
+class UpdateReads:
+    """The parameters of one step, copied to the host; compared, all together, when they have arrived."""
+
+    def __init__(self, changes: list[_Change]) -> None:
+        self._changes = changes
         self._event: Any = None
-        if before.device.type == "cuda":
-            before, after = _to_pinned(before), _to_pinned(after)
-            gradient = _to_pinned(gradient) if gradient is not None else None
+        on_device = [c for c in changes if c.update.before.device.type == "cuda"]
+        for change in on_device:
+            change.update = _to_pinned(change.update)
+        if on_device:
             self._event = torch.cuda.Event()
             self._event.record()
-        self._tensors = (before, after, gradient)
 
     def ready(self) -> bool:
         return self._event is None or bool(self._event.query())
@@ -63,12 +64,12 @@ class UpdateReads:
     def deliver(self) -> None:
         if self._event is not None:
             self._event.synchronize()
-        before, after, gradient = self._tensors
         with quiet():
-            stats = compare_update(before, after, gradient, self._row.get("lr"))
-            if self._survives is not None:
-                self._row["survives"] = self._survives(before, after)
-        self._row.update(vars(stats), ratio_hist=list(stats.ratio_hist))
+            found = compare_updates([c.update for c in self._changes])
+            for change, stats in zip(self._changes, found, strict=True):
+                change.row.update(vars(stats), ratio_hist=list(stats.ratio_hist))
+                if change.survives is not None:
+                    change.row["survives"] = change.survives(change.update.before, change.update.after)
 
 
 class Updates(Collector):
@@ -117,6 +118,7 @@ class Updates(Collector):
 
     def _after_step(self, optimizer: torch.optim.Optimizer, name: str) -> None:
         taken, self._taken = self._taken, []
+        changes = []
         for snapshot in taken:
             found = self.session.names.param(snapshot.param)
             with quiet():
@@ -138,9 +140,11 @@ class Updates(Collector):
             if after.dtype in (torch.float16, torch.bfloat16):
                 adam_lr = snapshot.lr if snapshot.adam else None
                 survives = partial(self._survives, id(snapshot.param), self._steps[name], adam_lr)
-            self.session.segment.reads.append(
-                UpdateReads(row, snapshot.before, after, snapshot.gradient, survives)
+            changes.append(
+                _Change(row, Update(snapshot.before, after, snapshot.gradient, snapshot.lr), survives)
             )
+        if changes:
+            self.session.segment.reads.append(UpdateReads(changes))
 
     def _survives(
         self, key: int, step: int, adam_lr: float | None, before: torch.Tensor, after: torch.Tensor
@@ -164,6 +168,10 @@ def _take(tensor: torch.Tensor, indices: torch.Tensor | None) -> torch.Tensor:
     return flat.clone() if indices is None else flat.index_select(0, indices)
 
 
-def _to_pinned(tensor: torch.Tensor) -> torch.Tensor:
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
-    return host.copy_(tensor, non_blocking=True)
+def _to_pinned(update: Update) -> Update:
+    def pinned(tensor: torch.Tensor) -> torch.Tensor:
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
+        return host.copy_(tensor, non_blocking=True)
+
+    gradient = None if update.grad is None else pinned(update.grad)
+    return Update(pinned(update.before), pinned(update.after), gradient, update.lr)

@@ -27,7 +27,7 @@ from .recipes import (
     quantise,
 )
 from .rows import Pending, StatsRows
-from .updates import UpdateStats, compare_update, subset_indices
+from .updates import Update, UpdateStats, compare_update, compare_updates, subset_indices
 from .what_if import WhatIf, what_if
 
 __all__ = [
@@ -48,9 +48,11 @@ __all__ = [
     "SecondMoment",
     "StatsRows",
     "TensorWindow",
+    "Update",
     "UpdateStats",
     "WhatIf",
     "compare_update",
+    "compare_updates",
     "decay_absorbed",
     "delayed_scale",
     "delayed_scales",

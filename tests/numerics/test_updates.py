@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 
 import ml_dtypes
@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ampscope.numerics.updates import UpdateStats, compare_update, subset_indices
+from ampscope.numerics.updates import Update, UpdateStats, compare_update, compare_updates, subset_indices
 from ampscope.trace.schema import UPDATES
 
 
@@ -200,3 +200,52 @@ def test_subset_is_distinct_sorted_in_range_and_repeatable(numel: int, limit: in
 def test_subset_needs_an_element() -> None:
     with pytest.raises(ValueError, match="at least one element"):
         subset_indices(10, 0, 0)
+
+
+KINDS = [
+    (torch.float32, torch.float32), (torch.float32, torch.float16), (torch.float32, None),
+    (torch.float16, torch.float16), (torch.bfloat16, torch.float32), (torch.float64, torch.float64), (torch.float8_e4m3fn, torch.float16),
+]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(KINDS),
+            st.sampled_from([0, 1, 7, 300, 65_536, 70_001]),
+            st.sampled_from([None, math.nan, math.inf, 0.0]),
+            st.sampled_from([None, 0.0, 0.1]),
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 2**31),
+)
+def test_weights_side_by_side_do_not_meet(
+    chosen: list[tuple[tuple[torch.dtype, torch.dtype | None], int, float | None, float | None]], seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    updates = []
+    for (dtype, slope), n, odd, lr in chosen:
+        before = torch.randn(n, generator=generator)
+        after = before + 1e-3 * torch.randn(n, generator=generator).mul(torch.arange(n) % 3 != 0)
+        if odd is not None:
+            after[n // 2 :][:1] = odd
+        grad = None if slope is None else torch.randn(n, generator=generator).to(slope)
+        updates.append(Update(before.to(dtype), after.to(dtype), grad, lr))
+    together = compare_updates(updates)
+    alone = [compare_update(u.before, u.after, u.grad, u.lr) for u in updates]
+    for one, other in zip(together, alone, strict=True):
+        norms = (one.update_norm, one.weight_norm)
+        assert norms == pytest.approx((other.update_norm, other.weight_norm), rel=1e-12)
+        assert replace(one, update_norm=0.0, weight_norm=0.0) == replace(
+            other, update_norm=0.0, weight_norm=0.0
+        )
+
+
+def test_infinite_squares_of_one_weight_leave_the_others_alone() -> None:
+    huge = torch.full((3,), 1e200, dtype=torch.float64)
+    other = torch.tensor([1.0, 0.0, math.nan], dtype=torch.float64)
+    first, second = compare_updates([Update(huge, huge * 2), Update(other, torch.ones_like(other))])
+    assert (first.weight_norm, first.moved, first.nonfinite_after) == (math.inf, 3, 0)
+    assert (second.weight_norm, second.moved, second.update_amax) == (1.0, 1, 1.0)
