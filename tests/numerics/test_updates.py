@@ -203,9 +203,14 @@ def test_subset_needs_an_element() -> None:
 
 
 KINDS = [
-    (torch.float32, torch.float32), (torch.float32, torch.float16), (torch.float32, None),
-    (torch.float16, torch.float16), (torch.bfloat16, torch.float32), (torch.float64, torch.float64), (torch.float8_e4m3fn, torch.float16),
-]  # fmt: skip
+    (torch.float32, torch.float32),
+    (torch.float32, torch.float16),
+    (torch.float32, None),
+    (torch.float16, torch.float16),
+    (torch.bfloat16, torch.float32),
+    (torch.float64, torch.float64),
+    (torch.float8_e4m3fn, torch.float16),
+]
 
 
 @settings(max_examples=60, deadline=None)
