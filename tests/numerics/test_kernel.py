@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="Triton is not installed"
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed (extra: integration)"
 )
 
 
