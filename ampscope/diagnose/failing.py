@@ -12,7 +12,7 @@ from ampscope.diagnose.opflow import Op, SegmentOps
 from ampscope.diagnose.origins import Origin, origins_of
 from ampscope.diagnose.overflow import FP16_LARGEST
 from ampscope.diagnose.signals import Signals, quoted
-from ampscope.diagnose.text import sci
+from ampscope.diagnose.text import at_module, sci
 from ampscope.diagnose.troubles import lasting, troubles_of
 
 STARVED = ("AMP203", "AMP205", "AMP301")
@@ -90,7 +90,7 @@ def where_of(group: list[Origin], at: Op | None = None) -> Where:
 def place_phrase(op: Op) -> str:
     """` in blocks.2.wo`, ` in soft_dice`, or nothing."""
     if op.module:
-        return f" in {op.module}"
+        return f" in {at_module(op.module)}"
     return f" in {op.function}" if op.function and op.function != "<module>" else ""
 
 

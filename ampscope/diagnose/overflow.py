@@ -8,7 +8,7 @@ from dataclasses import replace
 from ampscope.diagnose.finding import Abstain, Evidence, Where
 from ampscope.diagnose.origins import origins_of
 from ampscope.diagnose.signals import Signals, quoted
-from ampscope.diagnose.text import sci
+from ampscope.diagnose.text import at_module, sci
 from ampscope.diagnose.transitions import Transition, by_cause
 
 FP16_LARGEST = 65504.0
@@ -50,7 +50,7 @@ def place_phrase(group: list[Transition]) -> str:
     """` in blocks.2.wo`, ` in soft_dice`, or nothing."""
     first = group[0]
     if first.module:
-        return f" in {first.module}"
+        return f" in {at_module(first.module)}"
     return f" in {first.function}" if first.function and first.function != "<module>" else ""
 
 

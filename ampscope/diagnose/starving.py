@@ -6,7 +6,7 @@ import math
 
 from ampscope.diagnose.finding import Evidence, Severity, Where
 from ampscope.diagnose.signals import Signals
-from ampscope.diagnose.text import percent, sci
+from ampscope.diagnose.text import at_module, percent, sci
 from ampscope.diagnose.underflow import Loss, Sample, typical, within
 
 
@@ -59,7 +59,8 @@ def lost_phrase(sample: Sample) -> str:
     about = "" if sample.basis == "observed" else "an estimated "
     phrase = f"{about}{percent(sample.share)} of the fp16 gradient elements become zero"
     if worst is not None and worst.share > sample.share:
-        place = worst.module or (f"line {worst.line}" if worst.line else worst.op)
+        line = f"line {worst.line}" if worst.line else worst.op
+        place = at_module(worst.module) if worst.module else line
         phrase += f" (worst: {percent(worst.share)} in {place})" if place else ""
     return phrase
 

@@ -49,6 +49,15 @@ def count(n: int, thing: str, things: str | None = None) -> str:
     return f"{n} {thing if n == 1 else things or thing + 's'}"
 
 
+def at_module(name: str) -> str:
+    """A module in running text: `blocks.0.mlp`; `module 2` for a name that would read as a number.
+
+    >>> at_module("blocks.0"), at_module("2"), at_module("0.1")
+    ('blocks.0', 'module 2', 'module 0.1')
+    """
+    return f"module {name}" if name.replace(".", "").isdigit() else name
+
+
 def listed(names: Sequence[str], most: int = 3) -> str:
     """`a, b and c`; of a longer list the first ones and how many more."""
     names = [str(n) for n in names]

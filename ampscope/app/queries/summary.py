@@ -34,8 +34,8 @@ def observed_flushed(src: Source) -> Number | None:
     """`flushed` where half-precision ops were recomputed; None where none was. Quick, unlike the prediction."""
     shadow = src.frame(
         """SELECT sum(shadow_flushed) AS flushed, sum(shadow_flushed + n) AS of FROM (
-               SELECT shadow_flushed, greatest(0, out_bytes // 2 - out_zeros) AS n FROM {ops}
-               WHERE shadow_flushed IS NOT NULL AND phase = 'backward')"""
+               SELECT shadow_flushed, greatest(0, out_bytes // 2 - out_zeros - coalesce(out_nonfinite, 0)) AS n
+               FROM {ops} WHERE shadow_flushed IS NOT NULL AND phase = 'backward')"""
     ).iloc[0]
     if not (shadow["of"] and shadow["of"] > 0):
         return None
@@ -49,7 +49,9 @@ def _predicted_flushed(src: Source) -> Number:
         return Number(None, "no gradient was read")
     sums = rows[["flushed", "subnormal", "numel", "zeros", "nan", "inf"]].astype(float).sum()
     at = "at the recorded scale" if kind and kind.stage == "pre_unscale" else "at scale 1"
-    nonzero = max(1.0, float(sums["numel"] - sums["zeros"] - sums["nan"] - sums["inf"]))
+    nonzero = float(sums["numel"] - sums["zeros"] - sums["nan"] - sums["inf"])
+    if not nonzero > 0:
+        return Number(None, "every gradient element is 0, NaN or inf")
     zeros, subnormal = float(sums["zeros"] / sums["numel"]), float(sums["subnormal"] / nonzero)
     note = f"of nonzero elements {at}; {share(subnormal)} subnormal; {share(zeros)} are 0"
     return Number(float(sums["flushed"]) / nonzero, note, "predicted")

@@ -40,6 +40,7 @@ from ampscope.diagnose.starving import (
     starving,
     where_lost,
 )
+from ampscope.diagnose.text import at_module
 
 
 @rule(
@@ -58,7 +59,7 @@ def gradient_underflow(rule: Rule, s: Signals) -> Found:
     if sample is None:
         return
     where = where_lost(s, sample.worst)
-    place = f" of {where.module}" if where.module else ""
+    place = f" of {at_module(where.module)}" if where.module else ""
     yield rule.finding(
         where,
         f"In fp16 {lost_phrase(sample)}; {room_phrase(sample)}.",

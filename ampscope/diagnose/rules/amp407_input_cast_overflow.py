@@ -35,7 +35,7 @@ from ampscope.diagnose.inputs import half_inputs
 from ampscope.diagnose.origins import Kind, Origin, origins_of
 from ampscope.diagnose.rule import MECHANISM, Found, Rule, rule
 from ampscope.diagnose.signals import Signals, quoted
-from ampscope.diagnose.text import sci
+from ampscope.diagnose.text import at_module, sci
 from ampscope.diagnose.troubles import Key, lasting
 
 
@@ -108,7 +108,7 @@ def _what(group: list[Origin]) -> str:
         return f"the weight {op.cast_source}"
     if group[0].key is not None and group[0].key.phase == "forward":
         return f"a float32 result ({group[0].key.op.rstrip('_')})"
-    return f"an input of {op.module}" if op.module else "an input"
+    return f"an input of {at_module(op.module)}" if op.module else "an input"
 
 
 def _advice(group: list[Origin]) -> str:

@@ -35,7 +35,7 @@ from ampscope.diagnose.finding import Abstain, Change, Finding, Where
 from ampscope.diagnose.overflow import FP16_LARGEST
 from ampscope.diagnose.rule import MECHANISM, Found, Rule, rule
 from ampscope.diagnose.signals import Signals, quoted
-from ampscope.diagnose.text import sci
+from ampscope.diagnose.text import at_module, sci
 
 
 @rule("AMP411", "latent-overflow", "warning", needs=("tensors",), depth=MECHANISM)
@@ -75,9 +75,10 @@ def _judge(rule: Rule, s: Signals, rows: pd.DataFrame) -> tuple[float, Finding] 
     chosen = f"FROM tensors WHERE role = 'activation' AND dtype = 'float16' AND name = {quoted(name)}"
     finding = rule.finding(
         Where(module=str(module), tensor=name, steps=(int(steps[0]), int(steps[-1]))),
-        f"The fp16 output of {module} grew from {sci(sizes[0])} to {sci(sizes[-1])}, {left:.1f} binades below 65504; "
+        f"The fp16 output of {at_module(module)} grew from {sci(sizes[0])} to {sci(sizes[-1])}, "
+        f"{left:.1f} binades below 65504; "
         f"at its present pace it overflows near step {int(due)}.",
-        or_bf16(s, f"Before that, normalise or scale down what enters {module}") + ".",
+        or_bf16(s, f"Before that, normalise or scale down what enters {at_module(module)}") + ".",
         evidence=(
             s.measure("largest output at the last sample", f"SELECT arg_max(amax, step) {chosen}"),
             s.measure("largest output at the first sample", f"SELECT arg_min(amax, step) {chosen}"),

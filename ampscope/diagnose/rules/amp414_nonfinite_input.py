@@ -34,7 +34,7 @@ from ampscope.diagnose.lineage import functional
 from ampscope.diagnose.origins import Kind, Origin, origins_of
 from ampscope.diagnose.rule import ROOT, Found, Rule, rule
 from ampscope.diagnose.signals import Signals, quoted
-from ampscope.diagnose.text import count
+from ampscope.diagnose.text import at_module, count
 from ampscope.diagnose.troubles import troubles_of
 
 DIFF = "+ keep = torch.isfinite(x).all(dim=1)\n+ x, y = x[keep], y[keep]"
@@ -97,7 +97,11 @@ def _root_input(rule: Rule, s: Signals, rows: pd.DataFrame) -> Finding:
     # The line of a model's input is the call of the model; what the graph reads beside it stands at the op that does.
     entries = () if module else (o.op for o in origins_of(s) if o.kind is Kind.ENTRY and not o.op.backward)
     reader = next((op for op in entries if op.file), None)
-    what = f"the input of {module}" if module else "a tensor that the loss reads beside the model's output"
+    what = (
+        f"the input of {at_module(module)}"
+        if module
+        else "a tensor that the loss reads beside the model's output"
+    )
     return rule.finding(
         Where(
             module=module,

@@ -36,7 +36,7 @@ from ampscope.diagnose.course import Array, Course, courses
 from ampscope.diagnose.finding import Where
 from ampscope.diagnose.rule import MECHANISM, Found, Rule, rule
 from ampscope.diagnose.signals import Signals
-from ampscope.diagnose.text import sci
+from ampscope.diagnose.text import at_module, sci
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def loss_spike(rule: Rule, s: Signals) -> Found:
         yield rule.finding(
             Where(module=module, steps=(step, last)),
             f"At step {step} the loss jumped from {sci(jump.usual)} to {sci(jump.height)} and stayed high for "
-            f"{jump.length} steps; the largest output of {module} grew from {sci(before)} to "
+            f"{jump.length} steps; the largest output of {at_module(module)} grew from {sci(before)} to "
             f"{sci(after)}.{rate} Nothing "
             "overflowed, so half precision is not to blame for the jump.",
             "Lower the learning rate at that point or warm it up longer, clip the unscaled "

@@ -37,6 +37,18 @@ def test_flushed_is_observed_where_ops_were_recomputed(tmp_path: Path) -> None:
     assert found.value == pytest.approx(30 / (100 - 40 + 30))
 
 
+def test_of_nothing_but_nan_no_share_is_named(tmp_path: Path) -> None:
+    kit = RunKit()
+    kit.add("steps", **kit.key(0), level="census")
+    kit.add(
+        "ops", **kit.key(0, "backward"), seq=0, op="aten::mm", out_dtypes=["float16"], out_bytes=200, out_zeros=0,
+        out_nonfinite=100, shadow_flushed=0,
+    )  # fmt: skip
+    found = summary.flushed(built(tmp_path / "r", kit))
+    assert found.value is None
+    assert found.note
+
+
 def test_absorbed_is_observed_for_half_weights_and_else_named(src: Source, tmp_path: Path) -> None:
     found = summary.absorbed(src)
     assert found.value == 0.0
