@@ -100,8 +100,7 @@ class CensusControl(Collector):
 
     def _judge(self, segment: Segment) -> None:
         """Arm on what the ended segment showed."""
-        row = segment.step_row
-        outcome = row["outcome"] if row is not None else segment.outcome
+        outcome = segment.outcome
         if segment.nonfinite_forward:
             self._arm("a root output or a loss was not finite")
         if outcome == "skipped":

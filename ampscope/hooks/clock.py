@@ -41,8 +41,13 @@ class Segment:
     """The gradients that this segment produced were cleared; the next backward makes that final."""
     reads: list[Any] = field(default_factory=list)
     """Device reads (see outbox.DeviceReads) whose values belong into `rows`."""
-    step_row: Row | None = None
-    """Its row of the `steps` table, once it has ended."""
+    ended: float = 0.0
+    key: Row = field(default_factory=dict)
+    """The columns that place all its rows, once it has ended."""
+    host_rss: int | None = None
+    device_allocated: int | None = None
+    device_s: Row = field(default_factory=dict)
+    """Columns of the device time of its phases."""
     work_began: float = 0.0
     """When the first forward or backward of the segment began; 0 before that."""
     told: bool = True

@@ -1,18 +1,27 @@
 """Segments that have ended and wait for values still on their way from the device, in order. Never waits for a device
 unless told to, or when WAITING segments have piled up.
+
+Segments that were only counted go in batches: making their rows one after the other takes a third of the time that
+it takes in the middle of a training step, where the processor has other code at hand.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from ampscope.hooks.clock import Row, Segment
+from ampscope.hooks.clock import Segment
 from ampscope.hooks.deferred import DeferredScalars
 
 WAITING = 64
 """Segments kept at most: memory stays bounded when a device falls behind."""
+
+
+BATCH = 32
+BATCH_SECONDS = 0.25
+"""How many segments, and how long, a counted segment waits for company. A crash loses no more than that."""
 
 
 class DeviceReads(Protocol):
@@ -24,13 +33,13 @@ class DeviceReads(Protocol):
 
 
 class Outbox:
-    """`add` takes an ended segment, `flush` hands the rows of those that are complete to `push`."""
+    """`add` takes an ended segment, `flush` hands those that are complete to `send`."""
 
-    def __init__(self, deferred: DeferredScalars, push: Callable[[list[tuple[str, Row]]], None]) -> None:
+    def __init__(self, deferred: DeferredScalars, send: Callable[[list[Segment]], None]) -> None:
         self.hold = False
         """Keep the rows of the last segment: a GradScaler has yet to say what its scale becomes."""
         self._deferred = deferred
-        self._push = push
+        self._send = send
         self._ended: deque[Segment] = deque()
 
     def add(self, segment: Segment) -> None:
@@ -42,12 +51,28 @@ class Outbox:
             if len(self._ended) < WAITING:
                 return
             self._deferred.poll(wait=True)
-        while self._ended:
-            if self.hold and not wait and len(self._ended) < 2:
-                return
-            first = self._ended[0]
-            if not wait and len(self._ended) < WAITING and not all(r.ready() for r in first.reads):
-                return
-            for reads in first.reads:
-                reads.deliver()
-            self._push(self._ended.popleft().rows)
+        if not wait and self._waits_for_company():
+            return
+        complete: list[Segment] = []
+        try:
+            while self._ended:
+                if self.hold and not wait and len(self._ended) < 2:
+                    return
+                first = self._ended[0]
+                if not wait and len(self._ended) < WAITING and not all(r.ready() for r in first.reads):
+                    return
+                for reads in first.reads:
+                    reads.deliver()
+                complete.append(self._ended.popleft())
+        finally:
+            if complete:
+                self._send(complete)
+
+    def _waits_for_company(self) -> bool:
+        ended = self._ended
+        return (
+            bool(ended)
+            and len(ended) < BATCH
+            and ended[0].counted
+            and time.perf_counter() - ended[0].ended < BATCH_SECONDS
+        )

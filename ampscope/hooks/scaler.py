@@ -241,8 +241,7 @@ class Scaler(Collector):
             row["skipped"] = row["found_inf"]
             if row["skipped"]:
                 call_row["detail"] = "skipped"
-                if segment.step_row is not None:
-                    segment.step_row.update(outcome="skipped", skipped=True)
+                segment.outcome = "skipped"
 
         if not fused:
             receive(0.0 if self.optimizers.here.stepped else 1.0)

@@ -24,7 +24,7 @@ from ampscope.hooks.exceptions import Exceptions
 from ampscope.hooks.here import Here
 from ampscope.hooks.names import ModelNames, Ordinals
 from ampscope.hooks.outbox import Outbox
-from ampscope.hooks.process_state import capturing
+from ampscope.hooks.process_state import capturing, device_allocated, resident_bytes
 from ampscope.hooks.quiet import quiet
 from ampscope.hooks.say import say
 from ampscope.hooks.settings import Settings
@@ -50,7 +50,7 @@ class Session:
             window=settings.steps,
         )
         self.sink = Sink(settings)
-        self.outbox = Outbox(self.deferred, self.sink.push)
+        self.outbox = Outbox(self.deferred, self._send)
         self.collectors: list[Collector] = []
         self.segment: Segment = self.clock.open_segment()
         self.counting = False
@@ -310,24 +310,29 @@ class Session:
         if segment.told:
             for tell in self._tell["segment_end"]:
                 tell(segment)
-        now = time.perf_counter()
-        if outcome != "ended":
-            segment.step_row = self.emit("steps", **step_columns(segment, outcome, now, self.clock.start))
-        if self.timeline is not None and segment.step_row is not None:
-            reads = self.timeline.close_segment(segment.step_row)
+        segment.ended = time.perf_counter()
+        segment.device_allocated = device_allocated()
+        if segment.sampled:
+            segment.host_rss = resident_bytes()
+        if self.timeline is not None:
+            reads = self.timeline.close_segment(segment.device_s)
             if reads is not None:
                 segment.reads.append(reads)
         self.budget.charge(segment.level, segment.own_s, self.sink.writer_seconds)
         step, opt_step = self.clock.assign(segment, optimizer)
-        stamp: Row = {
-            "step": step,
-            "segment": segment.index,
-            "opt": optimizer,
-            "opt_step": opt_step,
-        }
-        for _, row in segment.rows:
-            row.update(stamp)
+        segment.key = {"step": step, "segment": segment.index, "opt": optimizer, "opt_step": opt_step}
         self.outbox.add(segment)
+
+    def _send(self, segments: list[Segment]) -> None:
+        """Push the rows of segments whose values have all arrived, the row of `steps` among them."""
+        rows = []
+        for segment in segments:
+            if segment.outcome != "ended":
+                segment.rows.append(("steps", step_columns(segment, self.clock.start)))
+            for _, row in segment.rows:
+                row.update(segment.key)
+            rows += segment.rows
+        self.sink.push(rows)
 
     # -- the view that the census has ------------------------------------------------------------------------
 

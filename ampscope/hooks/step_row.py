@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from ampscope.hooks.clock import PHASES, Row, Segment
-from ampscope.hooks.process_state import device_allocated, resident_bytes
 
 NOT_MEASURED: dict[str, float | None] = dict.fromkeys(PHASES)
 
 
-def step_columns(segment: Segment, outcome: str, now: float, run_began: float) -> Row:
-    """Columns of a segment that ends at `now` with `outcome`; times are those of time.perf_counter."""
+def step_columns(segment: Segment, run_began: float) -> Row:
+    """Columns of a segment that has ended and waits for no value; `run_began` as time.perf_counter gave it."""
     losses = segment.losses
     spent = NOT_MEASURED if segment.counted else segment.spent
     return {
         "phase": "other",
         "micro": segment.micro,
-        "outcome": outcome,
-        "skipped": outcome == "skipped",
+        "outcome": segment.outcome,
+        "skipped": segment.outcome == "skipped",
         "t_start": segment.began - run_began,
-        "duration_s": now - segment.began,
+        "duration_s": segment.ended - segment.began,
         "data_s": spent["data"],
         "forward_s": spent["forward"],
         "backward_s": spent["backward"],
@@ -33,7 +32,8 @@ def step_columns(segment: Segment, outcome: str, now: float, run_began: float) -
         "autocast_dtype": segment.autocast_dtype,
         "autocast_device": segment.autocast_device,
         "level": segment.level,
-        "host_rss": resident_bytes() if segment.sampled else None,
-        "device_allocated": device_allocated(),
+        "host_rss": segment.host_rss,
+        "device_allocated": segment.device_allocated,
         "own_s": segment.own_s,
+        **segment.device_s,
     }

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ampscope.hooks import install
+from ampscope.hooks.deferred import DeferredScalars, Receive
 from ampscope.hooks.settings import Settings
 from tests.support.recording import amp_training, batch, mlp, record, rows
 
@@ -38,6 +39,34 @@ def test_micro_batches_belong_to_the_step_they_lead_to(tmp_path: Path) -> None:
     assert steps == [{"step": 0, "n_backward": 3}, {"step": 1, "n_backward": 3}]
     backward = rows(trace, "SELECT step, micro FROM calls WHERE call = 'backward' ORDER BY seq")
     assert [(r["step"], r["micro"]) for r in backward] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+
+
+def test_values_that_a_device_gives_late_are_in_the_row_of_their_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train() -> None:
+        torch.manual_seed(0)
+        amp_training(4)
+
+    sums = "SELECT step, loss, root_sum, outcome FROM steps ORDER BY step"
+    at_once = rows(record(tmp_path / "now", train), sums)
+
+    on_their_way: list[tuple[float, Receive]] = []
+
+    def put(self: DeferredScalars, tensor: torch.Tensor, receive: Receive) -> None:
+        on_their_way.append((float(tensor.detach()), receive))
+
+    def poll(self: DeferredScalars, wait: bool = False) -> bool:
+        while on_their_way:
+            value, receive = on_their_way.pop(0)
+            receive(value)
+        return True
+
+    monkeypatch.setattr(DeferredScalars, "put", put)
+    monkeypatch.setattr(DeferredScalars, "poll", poll)
+    late = rows(record(tmp_path / "late", train), sums)
+    assert late == at_once
+    assert all(row["loss"] is not None and row["root_sum"] is not None for row in late)
 
 
 def test_gradients_thrown_away_make_an_abandoned_step(tmp_path: Path) -> None:

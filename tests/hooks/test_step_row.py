@@ -9,8 +9,8 @@ from ampscope.trace.schema import KEY, STEPS
 
 def test_every_column_of_the_table_is_known_and_the_loss_is_a_mean() -> None:
     began = time.perf_counter()
-    segment = Segment(index=0, began=began, losses=[1.0, 3.0], micro=2)
-    row = step_columns(segment, "skipped", began + 2.0, began - 1.0)
+    segment = Segment(0, began, outcome="skipped", losses=[1.0, 3.0], micro=2, ended=began + 2.0)
+    row = step_columns(segment, began - 1.0)
     assert set(row) <= set(STEPS.column_names)
     assert set(STEPS.column_names) - set(row) <= {c.name for c in KEY} | {
         "forward_device_s",
@@ -22,4 +22,4 @@ def test_every_column_of_the_table_is_known_and_the_loss_is_a_mean() -> None:
 
 
 def test_no_loss_is_not_zero_loss() -> None:
-    assert step_columns(Segment(0, 0.0), "abandoned", 1.0, 0.0)["loss"] is None
+    assert step_columns(Segment(0, 0.0, outcome="abandoned", ended=1.0), 0.0)["loss"] is None
