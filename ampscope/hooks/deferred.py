@@ -46,7 +46,7 @@ class DeferredScalars:
         self._waiting: list[_Waiting] = []
 
     def put(self, tensor: torch.Tensor, receive: Receive) -> None:
-        if unseen(tensor) and tensor.device.type == "cpu" and tensor.numel() == 1:
+        if unseen(tensor) and tensor.is_cpu and tensor.numel() == 1:
             # A read that nothing can see needs no quiet state: this is the whole cost of a pulse on the CPU.
             value = tensor.item()
             receive(abs(value) if isinstance(value, complex) else float(value))
