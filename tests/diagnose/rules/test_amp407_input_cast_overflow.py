@@ -56,7 +56,7 @@ def test_a_raw_column(tmp_path: Path) -> None:
     assert serious(found) == ["AMP407"]
     finding = only(found, "AMP407")
     assert finding.where.module == "0"
-    assert "an input of 0" in finding.claim
+    assert "an input of module 0" in finding.claim
 
 
 def test_a_weight_beyond_the_range(tmp_path: Path) -> None:
