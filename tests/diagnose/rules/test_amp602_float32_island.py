@@ -54,6 +54,50 @@ def test_a_layer_in_float32_with_room_below_65504(tmp_path: Path) -> None:
     assert "inside autocast" in finding.recommendation
 
 
+class Attention(nn.Module):
+    """PyTorch's own attention, with a dropout that no fused kernel of the CPU has; and a layer that may be kept out."""
+
+    def __init__(self, island: bool) -> None:
+        super().__init__()
+        self.qkv, self.out, self.head = nn.Linear(16, 96), nn.Linear(32, 32), nn.Linear(32, 4)
+        self.island = island
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).view(2, -1, 1, 96).transpose(1, 2).chunk(3, -1)
+        h = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1).transpose(1, 2).flatten(0, 2)
+        with torch.autocast("cpu", enabled=not self.island, dtype=torch.bfloat16):
+            h = self.out(h.float())
+        found: torch.Tensor = self.head(h)
+        return found
+
+
+def attend(path: Path, island: bool) -> Diagnosis:
+    def run() -> None:
+        model = Attention(island)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        for _ in range(4):
+            x, y = labelled()
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = F.cross_entropy(model(x).float(), y)
+            loss.backward()
+            optimizer.step()
+
+    return judge(path, run)
+
+
+def test_attention_that_torch_itself_computes_in_float32(tmp_path: Path) -> None:
+    finding = only(attend(tmp_path, island=False), "AMP602")
+    assert "PyTorch computes it in float32 itself" in finding.recommendation
+    assert finding.change is None or not finding.change.diff
+
+
+def test_a_layer_kept_out_comes_before_what_torch_does_itself(tmp_path: Path) -> None:
+    finding = only(attend(tmp_path, island=True), "AMP602")
+    assert finding.where.module == "out"
+    assert "inside autocast" in finding.recommendation
+
+
 def test_a_layer_that_needs_the_range_is_left_there(tmp_path: Path) -> None:
     finding = only(train(tmp_path, island=True, factor=2.0**14), "AMP602")
     assert "Leave it in float32" in finding.recommendation
