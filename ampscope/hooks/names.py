@@ -58,11 +58,13 @@ class ModelNames:
 
     The first root that has parameters gives plain names (`blocks.0.attn`); every other root prefixes its class
     name and its ordinal (`Discriminator#1.conv1`). The root itself is called by its class name. A root whose
-    submodule ran on its own before takes over: from then on the submodule has its name within the root.
+    submodule ran on its own before takes over: from then on the submodule has its name within the root. One that
+    runs on its own later keeps that name.
     """
 
     def __init__(self) -> None:
-        self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], str]] = {}
+        self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], str, weakref.ref[torch.nn.Module]]] = {}
+        """Module, its name, and the root that gave it."""
         self._params: dict[int, tuple[weakref.ref[torch.Tensor], str, str]] = {}
         self._roots: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._plain_root: weakref.ref[torch.nn.Module] | None = None
@@ -75,7 +77,8 @@ class ModelNames:
         if known is not None and known() is root:
             return False
         self._roots[id(root)] = weakref.ref(root)
-        self._learn(root)
+        if not self.knows(root):
+            self._learn(root)
         return True
 
     def _learn(self, root: torch.nn.Module) -> None:
@@ -92,7 +95,7 @@ class ModelNames:
         for name, module in below:
             short = plain_name(name)
             full = prefix + short if short else own
-            self._modules[id(module)] = (weakref.ref(module), full)
+            self._modules[id(module)] = (weakref.ref(module), full, weakref.ref(root))
         for name, param in parameters(root):
             short = plain_name(name)
             holder = short.rpartition(".")[0]
@@ -112,7 +115,8 @@ class ModelNames:
 
     def relearn(self, root: torch.nn.Module) -> None:
         """Read the names below `root` again: modules were added since."""
-        self._learn(root)
+        whole = self._modules[id(root)][2]() if self.knows(root) else None
+        self._learn(root if whole is None else whole)
 
     def param(self, tensor: torch.Tensor) -> tuple[str, str] | None:
         """(parameter name, name of its module), or None when no root and no optimizer holds it."""

@@ -51,6 +51,19 @@ def test_a_submodule_that_ran_first_is_renamed_by_its_root() -> None:
     assert names.param(weight_of(encoder)) == ("encoder.0.weight", "encoder.0")
 
 
+def test_a_submodule_that_runs_alone_later_keeps_its_name() -> None:
+    names = ModelNames()
+    encoder = nn.Sequential(nn.Linear(2, 2))
+    model = nn.ModuleDict({"encoder": encoder, "head": nn.Linear(2, 1)})
+    names.add_root(model)
+    assert names.add_root(encoder)
+    assert names.module(encoder[0]) == "encoder.0"
+    assert names.param(weight_of(encoder)) == ("encoder.0.weight", "encoder.0")
+    encoder.append(nn.Linear(2, 2))
+    names.relearn(encoder)
+    assert names.module(encoder[1]) == "encoder.1"
+
+
 def test_nothing_is_kept_alive_and_a_reused_identity_is_no_match() -> None:
     names = ModelNames()
     model = nn.Sequential(nn.Linear(2, 2))
