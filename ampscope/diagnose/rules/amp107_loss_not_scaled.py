@@ -1,8 +1,8 @@
 """A loss is back-propagated without `scaler.scale`, and the scaler divides its gradients by the scale all the same.
 
 ## How it shows
-What only that loss trains (an auxiliary head, a regulariser) stays flat, while the rest learns. When no loss is
-scaled at all, nothing learns: every update is `scale` times too small. Where `scale` was never called, the scaler
+What only that loss trains (an auxiliary head, a regulariser) stays flat, while the rest learns. The same happens to
+a term whose gradient is taken with `torch.autograd.grad` and added to `.grad` by hand. When no loss is scaled at all, nothing learns: every update is `scale` times too small. Where `scale` was never called, the scaler
 says so: `Attempted step but _scale is None`.
 
 ## Why it happens
@@ -27,9 +27,14 @@ The loss was multiplied by the scale by hand, or it is added after `unscale_` on
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ampscope.diagnose.calls import Call
+from ampscope.diagnose.census import censuses
 from ampscope.diagnose.families import CRASHED, UNDERFLOW
-from ampscope.diagnose.finding import Change
+from ampscope.diagnose.finding import Change, Finding, Where
+from ampscope.diagnose.lineage import functional
+from ampscope.diagnose.opflow import Op, SegmentOps
 from ampscope.diagnose.places import at, by_place
 from ampscope.diagnose.rule import Found, Rule, rule
 from ampscope.diagnose.signals import Signals
@@ -40,6 +45,11 @@ from ampscope.diagnose.windows import Window
 @rule("AMP107", "loss-not-scaled", "critical", needs=("calls",), explains=(*UNDERFLOW, *CRASHED))
 def loss_not_scaled(rule: Rule, s: Signals) -> Found:
     """A backward root found unscaled or mixed whose gradients the scaler divides."""
+    yield from _backwards(rule, s)
+    yield from _added_by_hand(rule, s)
+
+
+def _backwards(rule: Rule, s: Signals) -> Iterator[Finding]:
     wrong = [(w, b) for w in s.windows for b in _unscaled_backwards(s, w)]
     for _, pairs in by_place(wrong, lambda pair: pair[1]):
         window, backward = pairs[0]
@@ -80,3 +90,70 @@ def _unscaled_backwards(s: Signals, window: Window) -> list[Call]:
     return [
         b for b in window.backwards if b.scaled in ("unscaled", "mixed") and (end is None or b.index < end)
     ]
+
+
+def _added_by_hand(rule: Rule, s: Signals) -> Iterator[Finding]:
+    """Results of `autograd.grad` on an unscaled root, added to gradients that the scaler divides afterwards."""
+    plain: dict[tuple[int, int, int], set[tuple[str | None, int | None]]] = {}
+    scales: dict[tuple[int, int, int], float] = {}
+    for c in s.calls:
+        key = (c.rank, c.proc, c.segment)
+        if c.call == "autograd.grad" and c.scaled == "unscaled" and c.error is None:
+            plain.setdefault(key, set()).add(c.place)
+        elif c.call == "scaler.scale" and c.value:
+            scales[key] = c.value
+    wrong: dict[tuple[str | None, int | None], list[tuple[SegmentOps, Op, float]]] = {}
+    for flow in (c.flow for c in censuses(s)) if plain else ():
+        key = (flow.rank, flow.proc, flow.segment)
+        scale = scales.get(key, 1.0)
+        if key in plain and scale >= s.policy.scale_matters:
+            for op in _joins(flow, plain[key], scale):
+                wrong.setdefault((op.file, op.line), []).append((flow, op, scale))
+    for seen in wrong.values():
+        _, op, scale = seen[0]
+        steps = [flow.step for flow, _, _ in seen]
+        yield rule.finding(
+            Where(op=f"aten::{op.op}", file=op.file, line=op.line, steps=(min(steps), max(steps))),
+            f"Gradients that autograd.grad took of an unscaled loss are added here to gradients that carry the loss "
+            f"scale {pow2(scale)} (seen in {count(len(set(steps)), 'sampled step')}), and the scaler divides the sum "
+            f"by it: that loss counts {pow2(scale)} times too little.",
+            "Take the gradients of `scaler.scale(loss)`, or add them after `scaler.unscale_(optimizer)`.",
+            evidence=(
+                s.measure(
+                    "autograd.grad calls on unscaled roots",
+                    "SELECT count(*) FROM calls WHERE call = 'autograd.grad' AND scaled = 'unscaled'",
+                    "calls",
+                ),
+                s.measure("loss scale", "SELECT median(value) FROM calls WHERE call = 'scaler.step'"),
+            ),
+            falsifier="The added gradients are multiplied by the loss scale on the way.",
+            change=Change(diff="- torch.autograd.grad(loss, params)\n+ torch.autograd.grad(scaler.scale(loss), params)"),
+        )
+
+
+def _joins(flow: SegmentOps, places: set[tuple[str | None, int | None]], scale: float) -> Iterator[Op]:
+    """The additions, before the inf check, of what such a backward gave to what another backward gave."""
+    unscaled: set[int] = set()
+    inside = False
+    for op in flow.ops:
+        if op.backward:
+            if inside:
+                unscaled.add(op.seq)
+        else:
+            inside = op.op == "ones_like" and (op.file, op.line) in places
+    checks = [op for op in flow.ops if "non_finite_check_and_unscale" in op.op]
+    for op in flow.ops:
+        if op.phase != "other" or functional(op) not in ("add", "_foreach_add", "sub", "_foreach_sub"):
+            continue
+        checked = {i for check in checks if check.seq > op.seq for i in check.ins}
+        if not checked.intersection(op.outs) or any(abs(v) >= 0.5 * scale for v in op.scalars):
+            continue
+        from_unscaled = [
+            any(source.seq in unscaled for source in flow.sources(op, place)) for place in range(len(op.ins))
+        ]
+        from_other = [
+            any(source.backward and source.seq not in unscaled for source in flow.sources(op, place))
+            for place in range(len(op.ins))
+        ]
+        if any(from_unscaled) and any(from_other):
+            yield op

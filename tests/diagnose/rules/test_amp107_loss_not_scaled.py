@@ -129,3 +129,42 @@ def cached_gradients() -> None:
 
 def test_a_gradient_that_is_handed_on_may_be_scaled(tmp_path: Path) -> None:
     assert serious(judge(tmp_path, cached_gradients)) == []
+
+
+def prior_added_by_hand(how: str) -> None:
+    """The gradient of a regulariser is taken on its own and added to what backward left."""
+    model = classifier()
+    params = list(model.parameters())
+    optimizer = torch.optim.SGD(params, lr=0.05)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    for _ in range(8):
+        x, y = labelled()
+        optimizer.zero_grad()
+        with half():
+            loss = F.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        prior = 1e-2 * sum(p.square().sum() for p in params)
+        if how == "after unscale":
+            scaler.unscale_(optimizer)
+        extra = torch.autograd.grad(scaler.scale(prior) if how == "scaled" else prior, params)
+        for p, g in zip(params, extra, strict=True):
+            assert p.grad is not None
+            if how == "times the scale":
+                p.grad.add_(g * scaler.get_scale())
+            elif how == "weighted by the scale":
+                p.grad.add_(g, alpha=scaler.get_scale())
+            else:
+                p.grad.add_(g)
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def test_gradients_of_an_unscaled_loss_are_added_by_hand(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: prior_added_by_hand("bare"))
+    assert serious(found) == ["AMP107"]
+    assert only(found, "AMP107").where.line == line_of(prior_added_by_hand, "    p.grad.add_(g)")
+
+
+@pytest.mark.parametrize("how", ["scaled", "times the scale", "weighted by the scale", "after unscale"])
+def test_silent_where_what_is_added_carries_the_scale_or_nothing_does(tmp_path: Path, how: str) -> None:
+    assert "AMP107" not in serious(judge(tmp_path, lambda: prior_added_by_hand(how)))
