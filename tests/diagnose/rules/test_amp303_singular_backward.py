@@ -100,3 +100,28 @@ def test_a_single_bad_step_that_nobody_watched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("once", "eps"), [(False, 0.0), (True, 1e-6)])
 def test_silent_without_equal_vectors_or_with_an_eps_there(tmp_path: Path, once: bool, eps: float) -> None:
     assert serious(judge(tmp_path, lambda: pairs(once, eps))) == []
+
+
+def learned_power(floor: float) -> None:
+    """A learned exponent below one: the slope of the power is infinite where its base is zero."""
+    model = nn.Linear(8, 16)
+    exponent = nn.Parameter(torch.full((16,), 0.5))
+    optimizer = torch.optim.SGD([*model.parameters(), exponent], lr=1e-3)
+    for _ in range(5):
+        optimizer.zero_grad()
+        light = torch.rand(32, 16) * (torch.rand(32, 16) > 0.2)
+        with half(torch.bfloat16):
+            gain = model(torch.randn(32, 8))
+        bright = (light * gain.float().exp() + floor).pow(exponent)
+        (bright - light).square().mean().backward()
+        optimizer.step()
+
+
+def test_a_power_whose_exponent_is_a_tensor(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: learned_power(floor=0.0))
+    assert serious(found) == ["AMP303"]
+    assert only(found, "AMP303").where.line == line_of(learned_power, ".pow(exponent)")
+
+
+def test_silent_where_the_power_keeps_away_from_zero(tmp_path: Path) -> None:
+    assert serious(judge(tmp_path, lambda: learned_power(floor=1e-3))) == []
