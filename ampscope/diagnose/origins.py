@@ -106,10 +106,27 @@ def origins_of(s: Signals) -> tuple[Origin, ...]:
     known = _cache.get(s)
     if known is None:
         troubles = troubles_of(s)
-        known = _cache[s] = tuple(
-            o for flow in bad_segments(s, troubles) for o in _origins(flow, troubles[_key(flow)])
-        )
+        found = [o for flow in bad_segments(s, troubles) for o in _origins(flow, troubles[_key(flow)])]
+        known = _cache[s] = tuple(_without_guesses(found))
     return known
+
+
+def _without_guesses(origins: list[Origin]) -> Iterator[Origin]:
+    """The origins without those of autograd graphs that recorded ops show to be consequences: a graph keeps few values,
+    so that the first op known to have failed may stand far behind the one that did."""
+    behind: set[tuple[str, str | None, int | None]] = set()
+    if any(o.flow.graph for o in origins):
+        behind = {
+            (later.op, later.file, later.line)
+            for o in origins
+            if not o.flow.graph
+            for later in o.flow.spread(o.op)
+            if later.line is not None
+        }
+        behind -= {(o.op.op, o.op.file, o.op.line) for o in origins if not o.flow.graph}
+    for o in origins:
+        if not (o.flow.graph and (o.op.op, o.op.file, o.op.line) in behind):
+            yield o
 
 
 def bad_segments(s: Signals, troubles: Mapping[Key, Trouble]) -> Iterator[SegmentOps]:
@@ -277,7 +294,9 @@ def _at_zero(flow: SegmentOps, op: Op) -> bool:
     if name in ("pow", "linalg_vector_norm", "norm", "square"):
         exponent = op.scalars[0] if op.scalars else 1.0
         if name == "pow" and not op.scalars and len(op.ins) > 1:
-            exponent = op.in_amin if op.in_amin is not None else 1.0  # a tensor; it or the base holds the least value
+            exponent = (
+                op.in_amin if op.in_amin is not None else 1.0
+            )  # a tensor; it or the base holds the least value
         return (op.in_zeros > 0 and exponent < 0.0) or (
             op.in_amin is not None and op.in_amin < 0.0 and op.out_nan > 0
         )

@@ -1,9 +1,10 @@
 """A loss is back-propagated without `scaler.scale`, and the scaler divides its gradients by the scale all the same.
 
 ## How it shows
-What only that loss trains (an auxiliary head, a regulariser) stays flat, while the rest learns. The same happens to
-a term whose gradient is taken with `torch.autograd.grad` and added to `.grad` by hand. When no loss is scaled at all, nothing learns: every update is `scale` times too small. Where `scale` was never called, the scaler
-says so: `Attempted step but _scale is None`.
+What only that loss trains (an auxiliary head, a regulariser) stays flat, while the rest learns. The same happens to a
+term whose gradient is taken with `torch.autograd.grad` and added to `.grad` by hand. When no loss is scaled at all,
+nothing learns: every update is `scale` times too small. Where `scale` was never called, the scaler says so:
+`Attempted step but _scale is None`.
 
 ## Why it happens
 `scaler.step(optimizer)` divides all gradients of the optimizer by the scale. Those that were never multiplied by it
@@ -127,7 +128,9 @@ def _added_by_hand(rule: Rule, s: Signals) -> Iterator[Finding]:
                 s.measure("loss scale", "SELECT median(value) FROM calls WHERE call = 'scaler.step'"),
             ),
             falsifier="The added gradients are multiplied by the loss scale on the way.",
-            change=Change(diff="- torch.autograd.grad(loss, params)\n+ torch.autograd.grad(scaler.scale(loss), params)"),
+            change=Change(
+                diff="- torch.autograd.grad(loss, params)\n+ torch.autograd.grad(scaler.scale(loss), params)"
+            ),
         )
 
 

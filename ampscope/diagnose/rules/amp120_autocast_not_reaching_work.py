@@ -7,7 +7,8 @@
 ## Why it happens
 An autocast context acts on one device type, on one thread, and only while it is entered. `autocast("cuda")` does
 nothing for tensors on the CPU. A forward that runs in a worker thread (or in the replicas of `DataParallel`) does not
-see the context of the main thread. A context that ends before the forward begins does nothing either.
+see the context of the main thread. A context that ends before the forward begins does nothing either, and one that
+decorates a method which the training does not call is never entered: a GradScaler then scales float32 gradients.
 
 ## Fix
 ```diff
@@ -33,8 +34,8 @@ from ampscope.diagnose.calls import Call
 from ampscope.diagnose.finding import Abstain, Change
 from ampscope.diagnose.places import at, by_place
 from ampscope.diagnose.rule import Found, Rule, rule
-from ampscope.diagnose.signals import Signals
-from ampscope.diagnose.text import count
+from ampscope.diagnose.signals import HALF, Signals
+from ampscope.diagnose.text import count, pow2
 from ampscope.diagnose.transitions import MATMUL
 
 DISABLED = "disabled_by_torch"
@@ -46,6 +47,7 @@ def autocast_not_reaching_work(rule: Rule, s: Signals) -> Found:
     """Contexts for a device that the work is not on, and contexts round which no matmul ran in half."""
     entered = [c for c in s.calls if c.call == "autocast.enter"]
     if not entered:
+        yield from _never_entered(rule, s)
         return
     foreign = [c for c in entered if c.target not in (None, s.device) and (c.enabled or _wanted(c))]
     yield from _wrong_device(rule, s, foreign)
@@ -130,6 +132,34 @@ def _other_thread(rule: Rule, s: Signals, entered: list[Call]) -> Found:
         change=Change(
             diff=f"+ with torch.autocast(device, dtype=torch.{inside[0].dtype}):\n      y = model(x)"
         ),
+    )
+
+
+def _never_entered(rule: Rule, s: Signals) -> Found:
+    """An enabled scaler in a run that entered no autocast and that computed nothing in half."""
+    scaled = [
+        c for c in s.calls if c.call == "scaler.scale" and c.enabled is not False and (c.value or 1.0) > 1.0
+    ]
+    if not scaled or s.training_dtypes.intersection(HALF) or not s.rows["ops"]:
+        return
+    if any(s.half_ops(dtype) for dtype in HALF):
+        return
+    yield rule.finding(
+        at(scaled),
+        f"A GradScaler scales the loss (by {pow2(scaled[0].value)} at first), and the run enters no autocast context "
+        "and computes nothing in half precision: the work that the scaler is for runs in float32.",
+        "Enter autocast round the call that the training makes, or drop the scaler.",
+        evidence=(
+            s.measure("losses scaled", "SELECT count(*) FROM calls WHERE call = 'scaler.scale'", "calls"),
+            s.measure(
+                "autocast contexts entered",
+                "SELECT count(*) FROM calls WHERE call = 'autocast.enter'",
+                "calls",
+            ),
+            s.measure("float32 matrix products", "SELECT count(*) FROM ops WHERE flops > 0", "ops"),
+        ),
+        falsifier="Some op of the training runs in half precision.",
+        change=Change(diff="+ with torch.autocast(device, dtype=torch.float16):\n      y = model(x)"),
     )
 
 

@@ -29,11 +29,12 @@ from dataclasses import replace
 
 import pandas as pd
 
+from ampscope.diagnose.census import censuses
 from ampscope.diagnose.failing import FOLLOWS, groups, op_evidence, place_phrase, where_of
 from ampscope.diagnose.finding import Change, Finding, Where
 from ampscope.diagnose.lineage import functional
 from ampscope.diagnose.opflow import Op, SegmentOps
-from ampscope.diagnose.origins import Kind, enters, load_segment
+from ampscope.diagnose.origins import Kind, Origin, enters, load_segment
 from ampscope.diagnose.rule import ROOT, Found, Rule, rule
 from ampscope.diagnose.signals import Signals, quoted
 from ampscope.diagnose.symptoms import BAD_WEIGHTS
@@ -65,19 +66,20 @@ def poisoned_buffer(rule: Rule, s: Signals) -> Found:
         if not lasting(s, key):
             yield _buffers(rule, s, rows)
             return
-    seen = groups(s, lambda o: o.kind is Kind.ENTRY and _average(o.flow, o.op))
+    seen = groups(s, lambda o: o.kind is Kind.ENTRY and _updated(s, o) is not None)
     if not seen:
         yield from _silent(rule, s)
     for group in seen:
         op = group[0].op
+        update = _updated(s, group[0]) or op
         where = where_of(group)
         first_step, last_step = where.steps or (0, 0)
         begun = min((t.step for t in troubles_of(s).values() if t.bad_forward), default=first_step)
         yield rule.finding(
             replace(where, steps=(min(begun, first_step), last_step)),
             f"A moving average{place_phrase(op)} came into the step as NaN or inf and is updated from itself "
-            f"({functional(op)} on line {op.line}): once poisoned it stays so, and the loss that uses "
-            "it is not finite.",
+            f"({functional(update)} on line {update.line}): once poisoned it stays so, and so does what uses it, the "
+            "loss or its gradients.",
             "Guard the update (skip it when the new value is not finite) and start the average anew.",
             evidence=(
                 s.measure(
@@ -167,6 +169,26 @@ def _silent(rule: Rule, s: Signals) -> Found:
             falsifier="The average is finite when the step begins.",
             change=Change(diff=DIFF),
         )
+
+
+def _updated(s: Signals, origin: Origin) -> Op | None:
+    """The op that updates, from itself, the average which came in non-finite; None where it is none. It need not be the
+    first to read it; of a step under watch only that one is known, and a census tells what the line reads."""
+    flow, op = origin.flow, origin.op
+    if _average(flow, op):
+        return op
+    pairs = [(flow, op)]
+    if flow.watched and op.line is not None:
+        same = ((c.flow, other) for c in censuses(s) for other in c.flow.ops if not other.backward)
+        pairs += [(f, o) for f, o in same if (o.file, o.line, o.op) == (op.file, op.line, op.op)]
+    for known, reader in pairs:
+        outside = {i for i in reader.ins if i and known.writer(i, reader) is None}
+        for later in known.after(reader):
+            if later.phase != "forward":
+                continue  # a weight that an optimizer decays is no average
+            if outside & set(later.ins) & set(later.outs) and _average(known, later):
+                return later
+    return None
 
 
 def _average(flow: SegmentOps, op: Op) -> bool:

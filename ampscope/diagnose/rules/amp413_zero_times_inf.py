@@ -80,6 +80,7 @@ def zero_product(origin: Origin) -> Op | None:
     flow, op = origin.flow, origin.op
     found: Op | None = None
     carried = set(op.outs)
+    handed_on = False
     for later in flow.after(op):
         if later.backward:
             break
@@ -88,9 +89,14 @@ def zero_product(origin: Origin) -> Op | None:
         if later.view:
             carried |= set(later.outs)
         elif _by_zero(flow, later):
+            if handed_on and later.out_nonfinite > later.out_nan:
+                return None  # infinities of elements that no zero hides go on as well
             found = found or later
-        elif functional(later) in COPIES and not later.out_nan:
+        elif later.op == "ones_like":
+            return None  # the seed of backward: the infinities reached the loss as they were
+        elif not later.out_nan and (functional(later) in COPIES or later.out_nonfinite):
             carried |= set(later.outs)
+            handed_on = True
         elif later.out_nonfinite and (flow.watched or flow.reached(later) is not None):
             return None
     return found

@@ -115,3 +115,45 @@ def test_forward_on_another_thread(tmp_path: Path) -> None:
 def test_silent_where_autocast_reaches_the_work(tmp_path: Path, train: object) -> None:
     assert callable(train)
     assert serious(judge(tmp_path, train)) == []
+
+
+class Decorated(torch.nn.Module):
+    """Autocast decorates forward; `embed` is what forward calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = classifier()
+
+    def embed(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.net(x)
+        return out
+
+    @torch.autocast("cpu", dtype=torch.float16)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.embed(x)
+
+
+def decorated(bypass: bool, enabled: bool = True) -> None:
+    model = Decorated()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=enabled)
+    for _ in range(4):
+        x, y = labelled()
+        optimizer.zero_grad()
+        out = model.embed(x) if bypass else model(x)
+        scaler.scale(F.cross_entropy(out.float(), y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def test_scaler_in_a_run_that_enters_no_autocast(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: decorated(bypass=True))
+    assert serious(found) == ["AMP120"]
+    assert only(found, "AMP120").where.line == line_of(decorated, "scaler.scale(")
+
+
+@pytest.mark.parametrize(("bypass", "enabled"), [(False, True), (True, False)])
+def test_silent_where_half_is_at_work_or_nothing_is_scaled(
+    tmp_path: Path, bypass: bool, enabled: bool
+) -> None:
+    assert serious(judge(tmp_path, lambda: decorated(bypass, enabled))) == []

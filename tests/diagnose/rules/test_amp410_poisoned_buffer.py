@@ -103,3 +103,40 @@ def test_an_infinite_buffer_that_gives_zeros(tmp_path: Path) -> None:
 
 def test_silent_while_that_buffer_is_finite(tmp_path: Path) -> None:
     assert serious(judge(tmp_path, lambda: divide_by_buffer(1.0))) == []
+
+
+def centred_targets(outlier: float) -> None:
+    """A running centre is read before it is updated; rows whose target is not finite are left out of the loss."""
+    student, teacher = nn.Linear(16, 8), nn.Linear(16, 8).requires_grad_(False)
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**7)
+    centre = torch.zeros(8)
+    for step in range(16):
+        x, _ = labelled()
+        seen = x.clone()
+        if step == 5:
+            seen[3] = outlier
+        optimizer.zero_grad()
+        with half(), torch.no_grad():
+            out = teacher(seen).float()
+        target = torch.softmax(out - centre, 1)
+        centre.mul_(0.9).add_(out.mean(0), alpha=0.1)
+        with half():
+            guess = student(x)
+        rows = -(target * torch.log_softmax(guess.float(), 1)).sum(1)
+        rows = torch.where(target.isfinite().all(1), rows, 0.0)
+        scaler.scale(rows.mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def test_an_average_that_is_read_before_it_is_updated(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: centred_targets(1e6))
+    assert serious(found)[0] == "AMP410"
+    finding = only(found, "AMP410")
+    assert finding.where.line == line_of(centred_targets, "out - centre")
+    assert "AMP201" not in serious(found)
+
+
+def test_silent_while_the_average_is_finite(tmp_path: Path) -> None:
+    assert serious(judge(tmp_path, lambda: centred_targets(1.0))) == []
