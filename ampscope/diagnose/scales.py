@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, cast
 
 import pandas as pd
 
+from ampscope.diagnose.policy import Policy
+
 
 class Update(NamedTuple):
     """One update of a scaler: the scale in force, the scale after it, and which optimizers found inf."""
@@ -57,6 +59,17 @@ class ScalePath:
     def settled_scale(self) -> float | None:
         """The scale in force at the first update that found no inf; None when there was none."""
         return self.settled[0].scale if self.settled else None
+
+    def begun_too_high(self, policy: Policy) -> bool:
+        """However long the leading search was, only the start is to blame: it began beyond any usual scale, came to one
+        that is usual, and hardly fell from there."""
+        settled = self.settled_scale
+        return (
+            settled is not None
+            and self.updates[0].scale > policy.unbounded_scale
+            and settled >= policy.tiny_scale
+            and self.final_scale >= settled / 4.0
+        )
 
     @property
     def final_scale(self) -> float:

@@ -28,13 +28,16 @@ from collections import Counter
 
 from ampscope.diagnose.advice import or_bf16
 from ampscope.diagnose.families import UNDERFLOW
-from ampscope.diagnose.finding import Abstain, Change
+from ampscope.diagnose.finding import Abstain, Change, Where
 from ampscope.diagnose.rule import Found, Rule, rule
 from ampscope.diagnose.scales import ScalePath
-from ampscope.diagnose.signals import Signals
+from ampscope.diagnose.signals import Signals, quoted
 from ampscope.diagnose.starving import flush_evidence, lost_phrase, severity_of, starving, where_lost
 from ampscope.diagnose.symptoms import SCALE_FALL, SKIPS
-from ampscope.diagnose.text import count, listed, pow2
+from ampscope.diagnose.text import count, listed, percent, pow2
+
+ALL = 0.95
+"""Share of zeros at which an optimizer has nothing left to learn from."""
 
 
 @rule(
@@ -66,6 +69,9 @@ def _judge(rule: Rule, s: Signals, path: ScalePath) -> Found:
     for opt in quiet:
         sample = starving(s, path.final_scale, opt=opt)
         if sample is None:
+            yield from _silenced(
+                rule, s, path, f"{loud} caused {overflows} of {count(total, 'overflow')}", (loud, opt)
+            )
             continue
         yield rule.finding(
             where_lost(s, sample.worst),
@@ -87,3 +93,47 @@ def _judge(rule: Rule, s: Signals, path: ScalePath) -> Found:
                 diff="- scaler = torch.amp.GradScaler()\n+ scaler_a, scaler_b = GradScaler(), GradScaler()"
             ),
         )
+
+
+def _silenced(rule: Rule, s: Signals, path: ScalePath, overflows: str, pair: tuple[str, str]) -> Found:
+    """The gradients of an optimizer are exactly zero at the scale that resulted, and were not at larger ones: no census
+    need show how they were lost."""
+    opt = pair[1]
+    names = [name for name, owner in s.owners.items() if owner == opt]
+    if not names or not path.final_scale:
+        return
+    chosen = (
+        f"FROM tensors WHERE role = 'grad' AND name IN ({', '.join(map(quoted, names))}) AND rank = {path.rank} AND "
+        f"coalesce(proc, 0) = {path.proc}"
+    )
+    rows = s.frame(
+        f"SELECT g.step, s.scale, g.zero FROM (SELECT segment, min(step) AS step, sum(zeros) / sum(numel) AS zero "
+        f"{chosen} GROUP BY segment HAVING sum(nan + posinf + neginf) = 0) g JOIN steps s ON s.rank = {path.rank} AND "
+        f"coalesce(s.proc, 0) = {path.proc} AND s.segment = g.segment ORDER BY g.segment"
+    )
+    low = rows[rows["scale"] <= 4.0 * path.final_scale]
+    high = rows[rows["scale"] >= 2.0**s.policy.collapse_binades * path.final_scale]
+    if len(low) < 2 or low["zero"].min() < ALL or high.empty or high["zero"].median() > 0.5:
+        return
+    yield rule.finding(
+        Where(tensor=names[0], steps=(path.updates[0].step, path.updates[-1].step)),
+        f"{listed(list(pair))} share one GradScaler: {overflows} and brought the scale to {pow2(path.final_scale)}, at "
+        f"which at least {percent(low['zero'].min())} of the gradients of {opt} are exactly zero in each of "
+        f"{count(len(low), 'sampled step')}; at scales from {pow2(float(high['scale'].min()))} up it was "
+        f"{percent(high['zero'].median())}.",
+        or_bf16(s, "Give each optimizer a GradScaler of its own, or rebalance the losses") + ".",
+        severity="critical",
+        evidence=(
+            s.measure(
+                f"overflows of {pair[0]}",
+                f"SELECT count(*) FROM scaler WHERE found_inf AND opt = '{pair[0]}'",
+            ),
+            s.measure(
+                f"gradient elements of {opt} that are zero", f"SELECT sum(zeros) / sum(numel) {chosen}"
+            ),
+        ),
+        falsifier=f"With a scaler of its own {opt} loses as many gradients.",
+        change=Change(
+            diff="- scaler = torch.amp.GradScaler()\n+ scaler_a, scaler_b = GradScaler(), GradScaler()"
+        ),
+    )

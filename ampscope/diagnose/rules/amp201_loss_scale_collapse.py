@@ -79,7 +79,7 @@ def loss_scale_collapse(rule: Rule, s: Signals) -> Found:
 def _fall(s: Signals, path: ScalePath) -> tuple[float, float, int] | None:
     policy = s.policy
     first = path.updates[0]
-    if path.leading_skips > policy.warmup_skips:
+    if path.leading_skips > policy.warmup_skips and not path.begun_too_high(policy):
         return first.scale, path.updates[path.leading_skips - 1].scale_after, first.step
     if not path.settled:
         low = path.final_scale

@@ -43,7 +43,8 @@ def init_scale_too_high(rule: Rule, s: Signals) -> Found:
         if (
             settled is None
             or settled < policy.tiny_scale
-            or not policy.init_high_skips <= skips <= policy.warmup_skips
+            or skips < policy.init_high_skips
+            or (skips > policy.warmup_skips and not path.begun_too_high(policy))
             or not short
         ):
             continue

@@ -143,7 +143,7 @@ def prior_added_by_hand(how: str) -> None:
         with half():
             loss = F.cross_entropy(model(x), y)
         scaler.scale(loss).backward()
-        prior = 1e-2 * sum(p.square().sum() for p in params)
+        prior = 1e-2 * torch.stack([p.square().sum() for p in params]).sum()
         if how == "after unscale":
             scaler.unscale_(optimizer)
         extra = torch.autograd.grad(scaler.scale(prior) if how == "scaled" else prior, params)

@@ -64,3 +64,32 @@ def test_silent_when_two_optimizers_share_a_scaler_that_suits_both(tmp_path: Pat
             scaler.update()
 
     assert "AMP110" not in judge(tmp_path, both).coverage.fired
+
+
+def summed(weight: float) -> None:
+    """One loss, one backward, two optimizers; the scale falls far before a census comes round again."""
+    loud, quiet = nn.Linear(16, 8), nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 8))
+    opts = [torch.optim.SGD(loud.parameters(), lr=1e-12), torch.optim.SGD(quiet.parameters(), lr=1e-2)]
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14)
+    for _ in range(60):
+        x = torch.randn(64, 16)
+        for optimizer in opts:
+            optimizer.zero_grad()
+        with half():
+            a, b = loud(x), quiet(x)
+        scaler.scale(
+            weight * (a.float() - 5).square().sum() + 1e-4 * F.mse_loss(b.float(), x[:, :8])
+        ).backward()
+        for optimizer in opts:
+            scaler.step(optimizer)
+        scaler.update()
+
+
+def test_all_gradients_are_zero_at_the_scale_that_another_optimizer_set(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: summed(1e5), budget=0.5)
+    assert found.findings[0].code == "AMP110"
+    assert serious(found) == ["AMP110"]
+
+
+def test_silent_where_the_losses_are_alike(tmp_path: Path) -> None:
+    assert "AMP110" not in judge(tmp_path, lambda: summed(1e-4)).coverage.fired

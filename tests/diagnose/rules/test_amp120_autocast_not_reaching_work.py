@@ -128,7 +128,7 @@ class Decorated(torch.nn.Module):
         out: torch.Tensor = self.net(x)
         return out
 
-    @torch.autocast("cpu", dtype=torch.float16)
+    @torch.autocast("cpu", dtype=torch.float16)  # type: ignore[untyped-decorator]
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.embed(x)
 

@@ -38,3 +38,9 @@ def test_a_note_when_it_does_not(tmp_path: Path) -> None:
 def test_silent_at_the_advised_scale(tmp_path: Path) -> None:
     advised = float(only(judge(tmp_path / "a", lambda: train(20)), "AMP204").change.set["scaler.init_scale"])
     assert "AMP204" not in judge(tmp_path / "b", lambda: train(20, advised)).coverage.fired
+
+
+def test_a_start_beyond_any_usual_scale_however_long_the_search(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: train(90, init_scale=2.0**50))
+    assert serious(found) == ["AMP204"]
+    assert float(only(found, "AMP204").change.set["scaler.init_scale"]) <= 2.0**20
