@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 
 from ampscope.diagnose.calls import Call
+from ampscope.diagnose.census import censuses
 from ampscope.diagnose.families import UNDERFLOW
 from ampscope.diagnose.finding import Change, Finding, Where
 from ampscope.diagnose.lineage import functional
@@ -41,6 +42,9 @@ from ampscope.diagnose.transitions import REDUCTION
 from ampscope.diagnose.troubles import troubles_of
 
 NORMS = REDUCTION | {"_foreach_norm", "stack", "mul", "square"}
+LEAST_DEAD = 4
+NEAR = 65504.0 / 2**7
+"""How large a reduction has to be for its overflow to be near."""
 DIFF = (
     "- total = torch.stack([g.norm() for g in grads]).norm()\n"
     "+ total = torch.stack([g.float().norm() for g in grads]).norm()"
@@ -61,7 +65,8 @@ def clip_norm_overflow(rule: Rule, s: Signals) -> Found:
     if calls:
         yield _by_call(rule, s, calls)
         return
-    yield from _by_hand(rule, s)
+    seen = list(_by_hand(rule, s))
+    yield from seen or _between_censuses(rule, s)
 
 
 def _overflowed(c: Call) -> bool:
@@ -130,6 +135,78 @@ def _by_hand(rule: Rule, s: Signals) -> Found:
             change=Change(diff=DIFF),
         )
         return
+
+
+def _between_censuses(rule: Rule, s: Signals) -> Found:
+    """No overflow was recorded, yet all gradients are exact zeros in many sampled steps while the loss is what it was,
+    and a census before shows the half norm that they are multiplied by, not far below its limit."""
+    zeros = (
+        "SELECT rank, proc, segment, min(step) AS step, sum(zeros) / sum(numel) AS zero FROM tensors "
+        "WHERE role = 'grad' GROUP BY rank, proc, segment HAVING sum(nan + posinf + neginf) = 0"
+    )
+    rows = s.frame(
+        f"SELECT g.*, abs(t.loss) AS loss FROM ({zeros}) g JOIN steps t ON t.rank = g.rank AND "
+        "t.proc IS NOT DISTINCT FROM g.proc AND t.segment = g.segment"
+    )
+    dead, alive = rows[rows["zero"] == 1.0], rows[rows["zero"] <= 0.5]
+    if len(dead) < LEAST_DEAD or alive.empty or not dead["loss"].median() >= 0.5 * alive["loss"].median():
+        return
+    for flow in reversed([c.flow for c in censuses(s)]):
+        norm = _norm_of_gradients(flow) if flow.step < dead["step"].max() else None
+        if norm is None:
+            continue
+        yield rule.finding(
+            Where(
+                op=f"aten::{norm.op}",
+                file=norm.file,
+                line=norm.line,
+                steps=(int(dead["step"].min()), int(dead["step"].max())),
+            ),
+            f"All gradients are zero in {len(dead)} of {count(len(rows), 'sampled step')}, first in step "
+            f"{dead['step'].min()}, although the loss is what it was. They are multiplied by a factor made of the "
+            f"{norm.to_half} {norm.op.strip('_')} of the gradients in {norm.function or 'the script'}, which was "
+            f"{sci(norm.out_amax)} in step {flow.step}: beyond 65504 it is inf and the factor 0.",
+            "Compute the norm in float32: g.float().norm().",
+            evidence=(
+                s.measure(
+                    "sampled steps with gradients that are all zero",
+                    "SELECT count(*) FROM (SELECT segment FROM tensors WHERE role = 'grad' "
+                    "GROUP BY rank, proc, segment HAVING sum(zeros) = sum(numel))",
+                    "steps",
+                ),
+            ),
+            falsifier="The norm is finite in a step whose gradients are zero.",
+            change=Change(diff=DIFF),
+        )
+        return
+
+
+def _norm_of_gradients(flow: SegmentOps) -> Op | None:
+    """The largest float16 reduction over gradients between backward and step, near the limit, in front of a product
+    that changes them."""
+    gradients: set[int] = set()
+    norm: Op | None = None
+    for op in flow.ops:
+        if op.backward:
+            gradients |= set(op.outs)
+        elif op.phase == "other" and gradients:
+            if op.to_half == "float16" and op.op in REDUCTION | {"_foreach_norm"} and _of_gradients(flow, op):
+                if norm is None or (op.out_amax or 0.0) > (norm.out_amax or 0.0):
+                    norm = op
+            elif (
+                norm is not None
+                and functional(op) in ("mul", "_foreach_mul", "div", "_foreach_div")
+                and gradients & set(op.outs)
+            ):
+                return norm if (norm.out_amax or 0.0) >= NEAR else None
+    return None
+
+
+def _of_gradients(flow: SegmentOps, op: Op) -> bool:
+    """It reads what backward wrote, or the squares of that."""
+    direct = [w for w in flow.writers(op) if w is not None]
+    squares = [w for w in direct if functional(w) in ("mul", "square", "pow")]
+    return any(w.backward for w in [*direct, *(x for w in squares for x in flow.writers(w) if x is not None)])
 
 
 def _zeroing(flow: SegmentOps) -> tuple[Op, Op] | None:

@@ -55,3 +55,30 @@ def test_the_same_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("scale", "clip"), [(2.0**14, "torch"), (2.0**12, "hand")])
 def test_silent_when_the_norm_is_float32(tmp_path: Path, scale: float, clip: str) -> None:
     assert "AMP306" not in codes(judge(tmp_path, lambda: train(scale, clip, as_float=True)))
+
+
+def clip_later(as_float: bool, idle: bool = False) -> None:
+    """The loss grows when no census is near: then the norm of its gradients overflows, step after step."""
+    model = nn.Sequential(nn.Linear(16, 128), nn.ReLU(), nn.Linear(128, 4)).half()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in range(70):
+        x, y = labelled(256)
+        optimizer.zero_grad()
+        weight = 100.0 if step < 33 else 0.0 if idle else 1e4
+        loss = weight * F.cross_entropy(model(x.half()).float(), y)
+        loss.backward()
+        clip_by_hand(model, 1.0, as_float)
+        optimizer.step()
+
+
+def test_a_norm_that_overflows_between_censuses(tmp_path: Path) -> None:
+    found = judge(tmp_path, lambda: clip_later(as_float=False))
+    assert serious(found)[0] == "AMP306"
+    assert only(found, "AMP306").where.line == line_of(clip_by_hand, "total = ")
+
+
+@pytest.mark.parametrize(("as_float", "idle"), [(True, False), (False, True)])
+def test_silent_where_the_norm_holds_or_nothing_is_to_be_learned(
+    tmp_path: Path, as_float: bool, idle: bool
+) -> None:
+    assert "AMP306" not in codes(judge(tmp_path, lambda: clip_later(as_float, idle)))
