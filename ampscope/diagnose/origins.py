@@ -294,9 +294,8 @@ def _at_zero(flow: SegmentOps, op: Op) -> bool:
     if name in ("pow", "linalg_vector_norm", "norm", "square"):
         exponent = op.scalars[0] if op.scalars else 1.0
         if name == "pow" and not op.scalars and len(op.ins) > 1:
-            exponent = (
-                op.in_amin if op.in_amin is not None else 1.0
-            )  # a tensor; it or the base holds the least value
+            # The exponent is a tensor; it or the base holds the least value.
+            exponent = 1.0 if op.in_amin is None else op.in_amin
         return (op.in_zeros > 0 and exponent < 0.0) or (
             op.in_amin is not None and op.in_amin < 0.0 and op.out_nan > 0
         )

@@ -87,9 +87,8 @@ class Ranges(Collector):
         self._hooked.clear()
 
     def segment_end(self, segment: Segment) -> None:
-        for rows in self._rows.values():
-            if len(rows):
-                segment.reads.append(HistogramReads(rows.drain()))
+        with quiet():
+            segment.reads += [HistogramReads(rows.drain()) for rows in self._rows.values() if len(rows)]
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
