@@ -49,6 +49,9 @@ class Parameters(Collector):
         known = self._handles.get(id(param))
         if (known is not None and known[0]() is param) or not param.requires_grad or not param.is_leaf:
             return
+        if known is not None:
+            # Of a parameter that is gone: what it was fed must not count for this one, which has its identity now.
+            self.session.segment.fed.pop(id(param), None)
         handle = param.register_post_accumulate_grad_hook(self._fed)
         self._handles[id(param)] = (weakref.ref(param), handle)
 

@@ -4,11 +4,14 @@ import copy
 import io
 import pickle
 import warnings
+import weakref
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from ampscope.hooks import install
+from ampscope.hooks.parameters import Parameters
 from tests.support.recording import batch, mlp, record, rows
 
 
@@ -80,3 +83,22 @@ def test_parameters_that_only_an_optimizer_knows_have_names(tmp_path: Path) -> N
 
     found = rows(record(tmp_path, train), "SELECT name, in_model, got_grad FROM params")
     assert found == [{"name": "SGD#0.group0.param0", "in_model": False, "got_grad": True}]
+
+
+def test_what_a_lost_parameter_was_fed_does_not_count_for_one_with_its_identity(tmp_path: Path) -> None:
+    def train() -> None:
+        session = install.current()
+        assert session is not None
+        watched = next(c for c in session.collectors if isinstance(c, Parameters))
+        torch.ones(2, requires_grad=True).sum().backward()
+        param = nn.Parameter(torch.ones(2))
+        # When an object comes by the identity of one that is gone is for the interpreter to say.
+        watched._handles[id(param)] = (weakref.ref(torch.ones(1)), None)
+        session.segment.fed[id(param)] = 0
+        optimizer = torch.optim.SGD([param], lr=0.1)
+        optimizer.zero_grad()
+        param.sum().backward()
+        optimizer.step()
+
+    steps = rows(record(tmp_path, train), "SELECT outcome FROM steps")
+    assert steps == [{"outcome": "stepped"}]
