@@ -13,7 +13,7 @@ Row = dict[str, Any]
 def records(frame: pd.DataFrame) -> list[Row]:
     """The rows in order, by column name; a missing cell is None, or NaN in a column of float64."""
     names = [str(name) for name in frame.columns]
-    columns = [_cells(frame.iloc[:, i]) for i in range(len(names))]
+    columns = [_cells(column) for _, column in frame.items()]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 

@@ -196,6 +196,12 @@ class Signals:
         return next((c for c in self.calls if c.call == call and object in (None, c.object)), None)
 
     @cached_property
+    def loss_scales(self) -> Mapping[tuple[int, int, int], float]:
+        """(rank, proc, segment) to the scale by which a GradScaler last multiplied a loss there."""
+        scaled = [c for c in self.calls if c.call == "scaler.scale"]
+        return {(c.rank, c.proc, c.segment): c.value for c in scaled if c.value}
+
+    @cached_property
     def owners(self) -> Mapping[str, str]:
         """Parameter name to the optimizer that holds it."""
         held = self.params[self.params["owner"].notna()]

@@ -18,7 +18,6 @@ from ampscope.hooks.deferred import DeferredScalars
 WAITING = 64
 """Segments kept at most: memory stays bounded when a device falls behind."""
 
-
 BATCH = 32
 BATCH_SECONDS = 0.25
 """How many segments, and how long, a counted segment waits for company. A crash loses no more than that."""

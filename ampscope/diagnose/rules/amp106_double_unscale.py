@@ -85,10 +85,9 @@ def double_unscale(rule: Rule, s: Signals) -> Found:
 
 def _within_backward(rule: Rule, s: Signals) -> Found:
     """A hook that divides the gradients by the scale while backward runs: no later look at `.grad` can notice it."""
-    scales = {(c.rank, c.proc, c.segment): c.value for c in s.calls if c.call == "scaler.scale" and c.value}
     wrong: dict[tuple[str | None, int | None], list[tuple[SegmentOps, Op, float]]] = {}
     for flow in (c.flow for c in censuses(s)):
-        scale = scales.get((flow.rank, flow.proc, flow.segment))
+        scale = s.loss_scales.get((flow.rank, flow.proc, flow.segment))
         if scale is None or scale < s.policy.scale_matters:
             continue
         checked = {i for op in flow.ops if "non_finite_check_and_unscale" in op.op for i in op.ins}

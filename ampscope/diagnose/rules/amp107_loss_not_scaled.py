@@ -96,17 +96,13 @@ def _unscaled_backwards(s: Signals, window: Window) -> list[Call]:
 def _added_by_hand(rule: Rule, s: Signals) -> Iterator[Finding]:
     """Results of `autograd.grad` on an unscaled root, added to gradients that the scaler divides afterwards."""
     plain: dict[tuple[int, int, int], set[tuple[str | None, int | None]]] = {}
-    scales: dict[tuple[int, int, int], float] = {}
     for c in s.calls:
-        key = (c.rank, c.proc, c.segment)
         if c.call == "autograd.grad" and c.scaled == "unscaled" and c.error is None:
-            plain.setdefault(key, set()).add(c.place)
-        elif c.call == "scaler.scale" and c.value:
-            scales[key] = c.value
+            plain.setdefault((c.rank, c.proc, c.segment), set()).add(c.place)
     wrong: dict[tuple[str | None, int | None], list[tuple[SegmentOps, Op, float]]] = {}
     for flow in (c.flow for c in censuses(s)) if plain else ():
         key = (flow.rank, flow.proc, flow.segment)
-        scale = scales.get(key, 1.0)
+        scale = s.loss_scales.get(key, 1.0)
         if key in plain and scale >= s.policy.scale_matters:
             for op in _joins(flow, plain[key], scale):
                 wrong.setdefault((op.file, op.line), []).append((flow, op, scale))

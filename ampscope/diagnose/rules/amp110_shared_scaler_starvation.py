@@ -36,6 +36,8 @@ from ampscope.diagnose.starving import flush_evidence, lost_phrase, severity_of,
 from ampscope.diagnose.symptoms import SCALE_FALL, SKIPS
 from ampscope.diagnose.text import count, listed, percent, pow2
 
+ADVICE = "Give each optimizer a GradScaler of its own, or rebalance the losses"
+DIFF = "- scaler = torch.amp.GradScaler()\n+ scaler_a, scaler_b = GradScaler(), GradScaler()"
 ALL = 0.95
 """Share of zeros at which an optimizer has nothing left to learn from."""
 
@@ -77,7 +79,7 @@ def _judge(rule: Rule, s: Signals, path: ScalePath) -> Found:
             where_lost(s, sample.worst),
             f"{listed([loud, opt])} share one GradScaler: {loud} caused {overflows} of {count(total, 'overflow')} and "
             f"brought the scale to {pow2(path.final_scale)}, at which {lost_phrase(sample)} for {opt}.",
-            or_bf16(s, "Give each optimizer a GradScaler of its own, or rebalance the losses") + ".",
+            or_bf16(s, ADVICE) + ".",
             severity=severity_of(s, sample),
             evidence=(
                 s.measure(
@@ -89,9 +91,7 @@ def _judge(rule: Rule, s: Signals, path: ScalePath) -> Found:
                 *flush_evidence(s, sample),
             ),
             falsifier=f"With a scaler of its own {opt} loses as many gradients.",
-            change=Change(
-                diff="- scaler = torch.amp.GradScaler()\n+ scaler_a, scaler_b = GradScaler(), GradScaler()"
-            ),
+            change=Change(diff=DIFF),
         )
 
 
@@ -121,7 +121,7 @@ def _silenced(rule: Rule, s: Signals, path: ScalePath, overflows: str, pair: tup
         f"which at least {percent(low['zero'].min())} of the gradients of {opt} are exactly zero in each of "
         f"{count(len(low), 'sampled step')}; at scales from {pow2(float(high['scale'].min()))} up it was "
         f"{percent(high['zero'].median())}.",
-        or_bf16(s, "Give each optimizer a GradScaler of its own, or rebalance the losses") + ".",
+        or_bf16(s, ADVICE) + ".",
         severity="critical",
         evidence=(
             s.measure(
@@ -133,7 +133,5 @@ def _silenced(rule: Rule, s: Signals, path: ScalePath, overflows: str, pair: tup
             ),
         ),
         falsifier=f"With a scaler of its own {opt} loses as many gradients.",
-        change=Change(
-            diff="- scaler = torch.amp.GradScaler()\n+ scaler_a, scaler_b = GradScaler(), GradScaler()"
-        ),
+        change=Change(diff=DIFF),
     )
