@@ -56,14 +56,15 @@ class ApiCalls(Collector):
                 self._after_clip,
                 aliases=(torch.nn.utils,),
                 idle=counting,
+                loop=True,
             )
         schedulers = torch.optim.lr_scheduler
         for cls in (schedulers.LRScheduler, schedulers.ReduceLROnPlateau):
-            self.wrap(cls, "step", after=self._scheduler, idle=counting)
+            self.wrap(cls, "step", after=self._scheduler, idle=counting, loop=True)
         autocast = torch.amp.autocast_mode.autocast
-        self.wrap(autocast, "__init__", after=self._autocast_made, idle=counting)
-        self.wrap(autocast, "__enter__", after=self._autocast_enter, idle=counting)
-        self.wrap(autocast, "__exit__", before=self._autocast_exit, idle=counting)
+        self.wrap(autocast, "__init__", after=self._autocast_made, idle=counting, loop=True)
+        self.wrap(autocast, "__enter__", after=self._autocast_enter, idle=counting, loop=True)
+        self.wrap(autocast, "__exit__", before=self._autocast_exit, idle=counting, loop=True)
         self.wrap(torch.nn.Module, "load_state_dict", after=self._model_loaded)
         self.wrap(
             torch.nn.Module,

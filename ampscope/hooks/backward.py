@@ -30,15 +30,24 @@ class Backward(Collector):
     def __init__(self, session: Any, parameters: Parameters, scales: Any) -> None:
         super().__init__(session)
         self._at_end: Any = None
-        self._on_bad_loss: Any = None
+        self.bad_loss: Any = None
+        """Called with the roots before a backward whose loss is known to be non-finite by then: on the CPU. On a GPU
+        its value is read later."""
         self._parameters = parameters
         self._scales = scales
         self._listeners: list[Any] = []
-        self._penalised = False
+        self.penalised = False
         """Gradients of a scaled output were taken with create_graph: look for them below each scaled loss."""
 
     def install(self) -> None:
-        self.wrap(torch.autograd, "_engine_run_backward", self._before, self._after)
+        self.wrap(
+            torch.autograd,
+            "_engine_run_backward",
+            self._before,
+            self._after,
+            shortcut=self.session.shortcuts.backward,
+            loop=True,
+        )
 
     def listen(self, listener: Any) -> None:
         """`listener()` is called after each outermost backward, while the gradients are fresh."""
@@ -47,11 +56,6 @@ class Backward(Collector):
     def at_end(self, listener: Any) -> None:
         """`listener()` is called when an outermost pass of the autograd engine has ended, however it did."""
         self._at_end = listener
-
-    def on_bad_loss(self, listener: Any) -> None:
-        """`listener(roots)` is called before a backward whose loss is known to be non-finite by then: on the CPU. On a
-        GPU its value is read later."""
-        self._on_bad_loss = listener
 
     def _before(self, call: Call) -> Any:
         if torch._C._current_graph_task_id() != -1:
@@ -76,30 +80,28 @@ class Backward(Collector):
         if not is_grad:
             known = len(session.segment.losses)
             for root, one in zip(roots, states, strict=True):
-                self._read_loss(root, one, scales, row)
-            if self._on_bad_loss is not None and not all(
-                math.isfinite(value) for value in session.segment.losses[known:]
-            ):
-                self._on_bad_loss(roots)
+                self.read_loss(root, one, scales, row)
+            if not all(math.isfinite(value) for value in session.segment.losses[known:]):
+                self.bad_loss(roots)
         session.here.in_backward += 1
         session.mark("backward", True)
         session.backward_scaled = state.scaled
         return row, is_grad, create_graph, time.perf_counter()
 
     def _states(self, roots: list[torch.Tensor], scales: tuple[float, ...], call: Call) -> list[RootState]:
-        if self.session.counting and not self._penalised:
+        if self.session.counting and not self.penalised:
             # Nobody reads more of them than the loss, which is known of a root that `scale` returned.
             marked = [marked_state(root) for root in roots]
             if not scales or all(state.loss is not None for state in marked):
                 return marked
         with quiet():
-            states = [root_state(root, scales, self._penalised) for root in roots]
+            states = [root_state(root, scales, self.penalised) for root in roots]
             return [
                 weighted(state, gradient, scales)
                 for state, gradient in zip_longest(states, _gradients(call)[: len(states)])
             ]
 
-    def _read_loss(self, root: torch.Tensor, state: RootState, scales: tuple[float, ...], row: Any) -> None:
+    def read_loss(self, root: torch.Tensor, state: RootState, scales: tuple[float, ...], row: Any) -> None:
         segment = self.session.segment
         segment.loss_dtype = short_dtype(root)
         if state.loss is not None:
@@ -136,7 +138,7 @@ class Backward(Collector):
                 for tensor in result:
                     if isinstance(tensor, torch.Tensor):
                         mark_penalty(tensor)
-                        self._penalised = True
+                        self.penalised = True
             return
         fed, owners = self._parameters.backward_ends(row["scaled"])
         row["params"], row["n_params"] = fed[:MAX_NAMES], len(fed)

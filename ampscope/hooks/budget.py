@@ -12,12 +12,22 @@ GRACE_S = 1.0
 """Own seconds that a run may spend at once, ahead of its share: without it a run of a few seconds, which is what
 most bug reports are, could not afford a single census."""
 
-PULSES = 0.5
-"""Part of the budget that the pulse may take; the rest is left for samples. In a loop of millisecond steps the pulse
-of every step would cost more: most segments are then only counted."""
+PULSES = 0.4
+"""Part of the budget that the pulse may take. In a loop of millisecond steps the pulse of every step would cost more:
+most segments are then only counted."""
+
+COUNTS = 0.2
+"""Part of the budget that counting may take; the rest is left for samples. Where it would cost more, ampscope rests."""
+
+UNSEEN = 2.0
+"""What a hook costs by what its own clock sees of it: the call itself, and what the script's code loses from the
+caches, are as much again (measured on CPU for steps of 1 ms and of 15 ms)."""
 
 LOOK_AGAIN = 64
 """Segments that are only counted in a row at most, whatever a pulse costs."""
+
+LOOK_UP = 256
+"""The same in a loop that rests."""
 
 ASK_AGAIN = 16
 """Segments that are only counted before the budget is asked again, unless something is due earlier."""
@@ -63,6 +73,9 @@ class Budget:
     window: tuple[int, int | None] | None = None
     spent_s: float = 0.0
     pulses_s: float = 0.0
+    counts_s: float = 0.0
+    resting: bool = False
+    """Even counting is more than the budget has."""
     writer_s: float | None = None
     last_cost: dict[str, float] = field(default_factory=dict)
     last_sampled: int = -1
@@ -82,10 +95,14 @@ class Budget:
 
     def charge(self, level: str, own_s: float, writer_s: float = 0.0) -> None:
         """Book what a finished segment cost at its level; `writer_s` is the time of the writer's thread so far."""
+        if level in ("pulse", "count", "rest"):
+            own_s *= UNSEEN
         self.spent_s += own_s
         self.last_cost[level] = own_s
-        if level in ("pulse", "count"):
+        if level == "pulse":
             self.pulses_s += own_s
+        elif level in ("count", "rest"):
+            self.counts_s += own_s
         if writer_s:
             # Its first reading holds what importing pyarrow took: no share could keep that down.
             self.spent_s += writer_s - (writer_s if self.writer_s is None else self.writer_s)
@@ -98,18 +115,31 @@ class Budget:
         self.trouble = index
 
     def choose(self, index: int, wall_s: float, optimizers: int, next_step: int) -> str:
-        """The level of segment `index`: count, pulse, range, census or profile. Sets `why`."""
+        """The level of segment `index`: rest, count, pulse, range, census or profile. Sets `why`."""
         if index < self.counted_until and not self.watched and not self.pulses_left:
             return "count"
         level = self._choose(index, wall_s, optimizers, next_step)
         if level == "pulse" and not self._pulse(index, wall_s, optimizers):
             self.why = "budget"
-            self.counted_until = min(
-                index + ASK_AGAIN, self.last_pulse + LOOK_AGAIN, 2 ** index.bit_length() - 1
-            )
+            counts = ASK_AGAIN * self.last_cost.get("count", 0.0)
+            self.resting = self.counts_s + counts > COUNTS * self._allowance(wall_s)
+            if self.resting:
+                return "rest"
+            self.counted_until = min(index + ASK_AGAIN, self._due(index, next_step, LOOK_AGAIN))
             return "count"
         self.last_pulse = index
         return level
+
+    def _due(self, index: int, next_step: int, look_again: int) -> int:
+        """The first segment after `index` that needs a pulse or more, whatever that costs."""
+        milestone = (1 << index.bit_length()) - 1
+        if self.window is not None and next_step < self.window[0]:
+            milestone = min(milestone, index + self.window[0] - next_step)
+        return min(self.last_pulse + look_again + 1, milestone)
+
+    def rest_segments(self, index: int, next_step: int) -> int:
+        """How long a rest may be that begins with segment `index`, in step `next_step`."""
+        return max(1, self._due(index, next_step, LOOK_UP) - index)
 
     def _pulse(self, index: int, wall_s: float, optimizers: int) -> bool:
         """Whether the segment gets a pulse. One that follows a counted segment comes with those of a whole round of
@@ -119,7 +149,8 @@ class Budget:
             return True
         together = 1 if self.last_pulse == index - 1 else 2 * max(1, optimizers)
         cost = together * self.last_cost.get("pulse", 0.0)
-        if self.pulses_s + cost > PULSES * self._allowance(wall_s) and index - self.last_pulse <= LOOK_AGAIN:
+        look_again = LOOK_UP if self.resting else LOOK_AGAIN
+        if self.pulses_s + cost > PULSES * self._allowance(wall_s) and index - self.last_pulse <= look_again:
             return False
         self.pulses_left = together - 1
         return True

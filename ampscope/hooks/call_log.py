@@ -35,6 +35,8 @@ class CallLog:
     def row(self, call: str, place: Place | None = None, recorded: bool | None = None, **row: Any) -> Row:
         """Add a row to `calls`. `recorded` overrides whether the call is recorded or withheld now."""
         session = self._session
+        if session.rest.on:
+            session.rest.end()
         segment = session.segment
         self._seq += 1
         row["seq"] = self._seq
@@ -52,11 +54,21 @@ class CallLog:
         segment.rows.append(("calls", row))
         return row
 
+    def withhold(self, row: Row) -> Row:
+        """The call that `row` describes, in a segment that is only counted."""
+        segment = self._session.segment
+        self._seq += 1
+        row["seq"] = self._seq
+        row["micro"] = segment.micro
+        segment.withheld.append(row)
+        return row
+
     def failed(self, row: Row, error: BaseException | None) -> None:
         """The call of `row` raised `error`, if that is not None."""
         if error is None:
             return
         row["error"] = type(error).__name__
+        self._session.segment.failed = True
         row["message"] = shortened(str(error))
         if "file" not in row:
             _locate(row, user_place(skip=1))

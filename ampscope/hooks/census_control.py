@@ -13,7 +13,7 @@ import torch
 from ampscope.hooks.census import Census
 from ampscope.hooks.clock import Segment
 from ampscope.hooks.collector import Collector
-from ampscope.hooks.dispatch import sweep
+from ampscope.hooks.dispatch import stranded, sweep
 from ampscope.hooks.profiler import OpProfile
 from ampscope.hooks.watch import Watch
 
@@ -123,6 +123,11 @@ class CensusControl(Collector):
         # Before the first segment's work lies the construction of the model: nothing to learn there.
         if segment.index > 0 and wanted != "profile":
             self._begin(wanted)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the end of a backward matters to it."""
+        return bool(self._waiting or self._overdue or stranded())
 
     def work_begins(self) -> None:
         self._begin(self._waiting)

@@ -6,6 +6,7 @@ Pure bookkeeping on host times; reads no tensor.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +53,8 @@ class Segment:
     """When the first forward or backward of the segment began; 0 before that."""
     told: bool = True
     """Its calls are in `rows`."""
+    failed: bool = False
+    """One of its calls raised."""
     withheld: list[Row] = field(default_factory=list)
     """Rows of `calls` that are kept only if the segment turns out to be remarkable."""
 
@@ -119,10 +122,25 @@ class StepClock:
         self._opt_steps[optimizer] = done + 1
         return step.number, done
 
+    def pass_over(self, segments: int, optimizer: str, until: float) -> tuple[int, int]:
+        """(step, opt_step) of the first of so many segments, each ended by `optimizer` and each a step; the segment
+        that is open counts among them. `until`: when the last of them began, as time.perf_counter gives it."""
+        first, done = self._next_step, self._opt_steps.get(optimizer, 0)
+        self._next_step += segments
+        self._segments += segments - 1
+        self._opt_steps[optimizer] = done + segments
+        self._current = _OpenStep(self._next_step - 1, until, {optimizer})
+        return first, done
+
     @property
     def next_step(self) -> int:
         """Number that the next new step will get."""
         return self._next_step
+
+    @property
+    def stepping(self) -> Collection[str]:
+        """The optimizers that have ended a segment so far."""
+        return self._opt_steps.keys()
 
     @property
     def optimizers(self) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from ampscope.hooks.clock import Segment
-from ampscope.hooks.patches import After, Before, Patches, never
+from ampscope.hooks.patches import After, Before, Patches, Shortcut, never
 
 if TYPE_CHECKING:
     from ampscope.hooks.session import Session
@@ -52,6 +52,14 @@ class Collector:
     def remove(self) -> None:
         """Take the hooks away again."""
         self.patches.remove()
+
+    def rest(self) -> None:
+        """Take away the hooks that a training loop calls in every step, until `wake`."""
+        self.patches.suspend()
+
+    def wake(self) -> None:
+        """End `rest`."""
+        self.patches.resume()
 
     def switch_off(self) -> None:
         """End for good. What would go on without a hook of this collector, such as a mode, ends here as well."""
@@ -111,8 +119,11 @@ class Collector:
         *,
         aliases: tuple[Any, ...] = (),
         idle: Callable[[], bool] = never,
+        shortcut: Shortcut | None = None,
+        loop: bool = False,
     ) -> None:
-        """Observe a torch function, but not while `idle()` holds; `before` and `after` are guarded here."""
+        """Observe a torch function, but not while `idle()` holds, and by the shortcut while that is taken; `before`
+        and `after` are guarded here."""
         self.patches.wrap(
             owner,
             name,
@@ -120,6 +131,8 @@ class Collector:
             self.guarded(after) if after is not None else None,
             aliases=aliases,
             idle=idle,
+            shortcut=shortcut,
+            loop=loop,
         )
 
 

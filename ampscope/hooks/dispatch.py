@@ -155,6 +155,11 @@ def _edit_stack(edit: Any) -> None:
             _C._push_on_torch_dispatch_stack(mode)
 
 
+def stranded() -> bool:
+    """Whether a mode has left the stack within a backward and is to be swept out of it."""
+    return bool(_stranded)
+
+
 def sweep() -> None:
     """Take out of this thread's stack what left it during the backward that has just ended."""
     if _stranded and _C._current_graph_task_id() == -1:

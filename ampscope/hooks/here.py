@@ -21,6 +21,8 @@ class Here(threading.local):
         by a wrapper round the forward or in its first lines, is the autocast of that forward."""
         self.device: str | None = None
         """Device type of the inputs of the last root forward."""
+        self.rests = 0
+        """How many rests had ended when a module last began."""
         self.in_optimizer = 0
         self.in_backward = 0
 

@@ -118,8 +118,11 @@ def _collectors(session: Session) -> list[Any]:
     optimizers.listen(updates.before_step, updates.after_step)
     backward.listen(edits.after_backward)
     backward.at_end(census.after_backward)
-    backward.on_bad_loss(aftermath.on_bad_loss)
+    backward.bad_loss = aftermath.on_bad_loss
+    session.shortcuts.connect(parameters, optimizers, scaler, backward, census)
+    session.rest.connect(parameters, scaler)
     return [
+        session.shortcuts,
         *order,
         blocks,
         modules,

@@ -87,6 +87,7 @@ class Modules(Collector):
     def __init__(self, session: Any, on_output: Any, on_bad_root: Any, blocks: Any) -> None:
         super().__init__(session)
         self._handles: list[Any] = []
+        self._rests = 0
         self._theirs: Any = None
         self._detailed = False
         self._seen: dict[int, _Seen] = {}
@@ -107,6 +108,9 @@ class Modules(Collector):
         self._exit = self.guarded(self._exit_)
         # OptimizedModule warns of global hooks; ours return at once in compiled code and are no reason to.
         self._theirs, registry._has_any_global_hook = registry._has_any_global_hook, has_foreign_hook
+        self._register()
+
+    def _register(self) -> None:
         self._handles = [
             register_module_forward_pre_hook(self._pre),
             register_module_forward_hook(self._post, always_call=True),
@@ -118,6 +122,19 @@ class Modules(Collector):
         if registry._has_any_global_hook is has_foreign_hook:
             registry._has_any_global_hook = self._theirs
         super().remove()
+
+    def rest(self) -> None:
+        super().rest()
+        if not has_foreign_hook():  # the order among hooks is theirs to rely on
+            for handle in self._handles:
+                handle.remove()
+            self._handles = []
+
+    def wake(self) -> None:
+        super().wake()
+        self._rests += 1
+        if not self._handles:
+            self._register()
 
     def segment_start(self, segment: Segment) -> None:
         self._detailed = segment.sampled
@@ -135,6 +152,10 @@ class Modules(Collector):
         try:
             here = self.session.here
             stack = here.modules
+            if here.rests != self._rests:
+                # What began before a rest, on another thread, has ended unseen.
+                here.rests = self._rests
+                stack.clear()
             if not stack:
                 self._root_enter(module, args)
             elif here.uncast:

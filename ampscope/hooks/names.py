@@ -52,6 +52,13 @@ class Ordinals:
         self._names[id(thing)] = (weakref.ref(thing), name)
         return name
 
+    def things(self) -> Iterator[tuple[str, Any]]:
+        """Name and object of all that still live."""
+        for ref, name in tuple(self._names.values()):
+            thing = ref()
+            if thing is not None:
+                yield name, thing
+
 
 class ModelNames:
     """Names of modules and parameters, learned when a root module first runs forward.

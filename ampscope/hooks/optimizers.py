@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from ampscope.hooks.collector import Collector
 from ampscope.hooks.modules import short_dtype
 from ampscope.hooks.parameters import Parameters
-from ampscope.hooks.patches import Call
+from ampscope.hooks.patches import DECLINED, Call
 
 
 class Stepping(threading.local):
@@ -53,11 +53,13 @@ class Optimizers(Collector):
         cls = torch.optim.Optimizer
         self.wrap(cls, "__init__", after=self._constructed)
         self.wrap(cls, "add_param_group", after=self._group_added)
-        self.wrap(cls, "zero_grad", before=self._zero_grad, idle=self.session.nothing_to_clear)
+        self.wrap(cls, "zero_grad", before=self._zero_grad, idle=self.session.nothing_to_clear, loop=True)
         self.wrap(cls, "load_state_dict", after=self._loaded)
+        self._before_step = self.guarded(self._before_step_)
+        self._after_step = self.guarded(self._after_step_)
         self._handles = [
-            register_optimizer_step_pre_hook(self.guarded(self._pre)),
-            register_optimizer_step_post_hook(self.guarded(self._post)),
+            register_optimizer_step_pre_hook(self._pre),
+            register_optimizer_step_post_hook(self._post),
         ]
 
     def remove(self) -> None:
@@ -102,6 +104,24 @@ class Optimizers(Collector):
 
     def _pre(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         session = self.session
+        if session.rest.on and session.rest.of(optimizer):
+            return
+        short = session.shortcuts
+        if not short.on or short.optimizer.begin((optimizer,), {}) is DECLINED:
+            self._before_step(optimizer)
+
+    def _post(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        here = self.here
+        short = self.session.shortcuts
+        if self.session.rest.on:
+            short.rested.end(None, None, None)
+        elif short.on and len(here.stack) == 1 and here.stack[0] == self.session.optimizers.name(optimizer):
+            short.optimizer.end(here.stack[0], None, None)
+        else:
+            self._after_step(optimizer)
+
+    def _before_step_(self, optimizer: torch.optim.Optimizer) -> None:
+        session = self.session
         name = session.optimizers.name(optimizer)
         here = self.here
         if name in here.stack:
@@ -122,8 +142,7 @@ class Optimizers(Collector):
             scaled=self.parameters.grad_state.get(name),
             detail="via_scaler" if here.scaler_steps == name else None,
         )
-        lr = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-        session.segment.lr = float(lr) if isinstance(lr, (int, float)) else _host_float(lr)
+        session.segment.lr = learning_rate(optimizer)
         if session.segment.sampled or name not in self.described:
             self.describe(optimizer, name)
             for listener in self._before:
@@ -133,7 +152,7 @@ class Optimizers(Collector):
         if session.last_backward_end:
             session.segment.spent["unscale"] += max(0.0, here.began - session.last_backward_end)
 
-    def _post(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def _after_step_(self, optimizer: torch.optim.Optimizer) -> None:
         session = self.session
         name = session.optimizers.name(optimizer)
         here = self.here
@@ -206,6 +225,12 @@ class Optimizers(Collector):
             eps=float(eps) if isinstance(eps, (int, float)) else None,
             betas=[float(b) for b in group.get("betas", ()) if isinstance(b, (int, float))] or None,
         )
+
+
+def learning_rate(optimizer: torch.optim.Optimizer) -> float | None:
+    """Of the first parameter group."""
+    lr = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
+    return float(lr) if isinstance(lr, (int, float)) else _host_float(lr)
 
 
 def _host_float(value: Any) -> float | None:

@@ -28,7 +28,7 @@ class Parameters(Collector):
         self._handles: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
         self._owners: dict[int, tuple[str, int]] = {}
         self._groups: dict[str, tuple[int, ...]] = {}
-        self._fed_now: list[int] = []
+        self._fed_now: list[torch.Tensor] = []
         self._last_fed: tuple[int, ...] = ()
         self._last_names: tuple[list[str], list[str]] = ([], [])
         self.grad_state: dict[str, str] = {}
@@ -52,7 +52,8 @@ class Parameters(Collector):
         if known is not None:
             # Of a parameter that is gone: what it was fed must not count for this one, which has its identity now.
             self.session.segment.fed.pop(id(param), None)
-        handle = param.register_post_accumulate_grad_hook(self._fed)
+        # A builtin: the engine calls it for each parameter of each backward, also in steps that are only counted.
+        handle = param.register_post_accumulate_grad_hook(self._fed_now.append)
         self._handles[id(param)] = (weakref.ref(param), handle)
 
     def own(self, optimizer: torch.optim.Optimizer, name: str) -> None:
@@ -83,18 +84,16 @@ class Parameters(Collector):
 
     # -- what a backward feeds --------------------------------------------------------------------------------
 
-    def _fed(self, param: torch.Tensor) -> None:
-        self._fed_now.append(id(param))
-
     def backward_begins(self) -> None:
         self._fed_now.clear()
 
     def backward_ends(self, scaled: str) -> tuple[list[str], list[str]]:
         """(names of the parameters that this backward fed, their optimizers)."""
         fed = self.session.segment.fed
-        for key in self._fed_now:
+        now = tuple(map(id, self._fed_now))
+        self._fed_now.clear()
+        for key in now:
             fed.setdefault(key, len(fed))
-        now = tuple(self._fed_now)
         if now != self._last_fed:
             self._last_fed, self._last_names = now, self._names_of(now)
         names, owners = self._last_names

@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.amp.grad_scaler import OptState
 
+from ampscope.hooks.clock import Row
 from ampscope.hooks.collector import Collector
 from ampscope.hooks.modules import short_dtype, tensors_in
 from ampscope.hooks.optimizers import Optimizers
@@ -48,12 +50,12 @@ class Scaler(Collector):
     def __init__(self, session: Any, optimizers: Optimizers) -> None:
         super().__init__(session)
         self.optimizers = optimizers
-        self._scales: dict[str, float] = {}
+        self.known_scales: dict[str, float] = {}
+        """The loss scale in force of each enabled scaler seen so far, by its name."""
         self._open_rows: dict[str, list[dict[str, Any]]] = {}
         self._scaled_listeners: list[Any] = []
         self._skip_listeners: list[Any] = []
-        self._unscaled: set[tuple[str, str]] = set()
-        self._step_recorded: dict[str, bool] = {}
+        self.step_recorded: dict[str, bool] = {}
         """Scalers that have stepped since their last update: whether a row of `calls` says so, as it then has to of
         the update."""
 
@@ -63,15 +65,18 @@ class Scaler(Collector):
 
     def scales(self) -> tuple[float, ...]:
         """The loss scales in force of the enabled scalers seen so far."""
-        return tuple(self._scales.values())
+        return tuple(self.known_scales.values())
 
     def install(self) -> None:
         cls = torch.amp.GradScaler
         self.wrap(cls, "__init__", after=self._constructed)
-        self.wrap(cls, "scale", after=self._scale)
-        self.wrap(cls, "unscale_", self._before_unscale, self._after_unscale)
-        self.wrap(cls, "step", self._before_step, self._after_step)
-        self.wrap(cls, "update", after=self._update)
+        short = self.session.shortcuts
+        self.wrap(cls, "scale", after=self._scale, shortcut=short.scale, loop=True)
+        self.wrap(
+            cls, "unscale_", self._before_unscale, self._after_unscale, shortcut=short.unscale, loop=True
+        )
+        self.wrap(cls, "step", self._before_step, self._after_step, shortcut=short.step, loop=True)
+        self.wrap(cls, "update", after=self._update, shortcut=short.update)
         self.wrap(cls, "load_state_dict", after=self._loaded)
 
     # -- construction -------------------------------------------------------------------------------------------
@@ -84,7 +89,7 @@ class Scaler(Collector):
         name = self.session.objects.name(scaler)
         enabled, asked = bool(scaler.is_enabled()), bool(call.argument(6, "enabled", True))
         if enabled:
-            self._scales[name] = float(scaler.get_scale())
+            self.known_scales[name] = float(scaler.get_scale())
         self.session.call_row(
             "scaler.init",
             object=name,
@@ -116,13 +121,13 @@ class Scaler(Collector):
             "scaler.scale",
             object=name,
             enabled=enabled,
-            value=self._scales.get(name),
+            value=self.known_scales.get(name),
             dtype=short_dtype(losses[0]) if losses else None,
         )
         self.session.calls.failed(row, error)
         if error is not None or not enabled:
             return
-        scale = self._scales.setdefault(name, float(getattr(scaler, "_init_scale", 1.0)))
+        scale = self.known_scales.setdefault(name, float(getattr(scaler, "_init_scale", 1.0)))
         self.session.segment.scale = scale
         for loss, scaled in zip(losses, tensors_in(result), strict=False):
             held = ScaledLoss(short_dtype(loss))
@@ -142,22 +147,21 @@ class Scaler(Collector):
             "scaler.unscale_",
             object=name,
             target=opt,
-            value=self._scales.get(name),
+            value=self.known_scales.get(name),
             scaled=self.optimizers.parameters.grad_state.get(opt),
             detail="inside_step" if inside_step else None,
             phase="other",
         )
-        if not inside_step and (name, opt) not in self._unscaled:
+        if not inside_step and not _is_unscaled(scaler, optimizer):
             self._tell_scaled(optimizer, opt)
-        return row, name, opt
+        return row, opt
 
     def _after_unscale(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
         if token is None:
             return
-        row, name, opt = token
+        row, opt = token
         self.session.calls.failed(row, error)
         if error is None:
-            self._unscaled.add((name, opt))
             self.optimizers.parameters.grad_state[opt] = "unscaled"
 
     def _tell_scaled(self, optimizer: Any, opt: str) -> None:
@@ -180,35 +184,40 @@ class Scaler(Collector):
         if session.segment.sampled or opt not in self.optimizers.described:
             self.optimizers.describe(optimizer, opt)
         call_row = session.call_row(
-            "scaler.step", object=name, target=opt, enabled=True, value=self._scales.get(name), phase="optimizer",
+            "scaler.step", object=name, target=opt, enabled=True, value=self.known_scales.get(name), phase="optimizer",
             scaled=self.optimizers.parameters.grad_state.get(opt),
         )  # fmt: skip
-        row = self._policy_row(scaler, name)
-        if (name, opt) not in self._unscaled:
+        if not _is_unscaled(scaler, optimizer):
             self._tell_scaled(optimizer, opt)
-        self.optimizers.here.scaler_steps = opt
-        self.optimizers.here.stepped = False
+        return self.step_begins(scaler, optimizer, name, opt, call_row)
+
+    def step_begins(self, scaler: Any, optimizer: Any, name: str, opt: str, call_row: Row) -> Any:
+        """A scaler is about to run the step of an optimizer; returns what `step_ends` needs."""
+        segment = self.session.segment
+        scale = self.known_scales.get(name)
+        row = {
+            "micro": segment.micro,
+            "phase": "optimizer",
+            "scaler": name,
+            "scale": scale,
+            **policy_of(scaler),
+        }
+        segment.rows.append(("scaler", row))
+        segment.scale = scale
+        here = self.optimizers.here
+        here.scaler_steps = opt
+        here.stepped = False
         return scaler, optimizer, name, opt, call_row, row
 
-    def _policy_row(self, scaler: Any, name: str) -> dict[str, Any]:
-        segment = self.session.segment
-        row = self.session.emit(
-            "scaler",
-            phase="optimizer",
-            scaler=name,
-            scale=self._scales.get(name),
-            growth_factor=float(scaler.get_growth_factor()),
-            backoff_factor=float(scaler.get_backoff_factor()),
-            growth_interval=int(scaler.get_growth_interval()),
-            init_scale=float(getattr(scaler, "_init_scale", 1.0)),
-        )
-        segment.scale = row["scale"]
-        return row
-
     def _after_step(self, call: Call, token: Any, result: Any, error: BaseException | None) -> None:
-        self.optimizers.here.scaler_steps = None
         if token is None:
-            return
+            self.optimizers.here.scaler_steps = None
+        else:
+            self.step_ends(token, error)
+
+    def step_ends(self, token: Any, error: BaseException | None) -> None:
+        """The step that began with `step_begins` is over, or raised `error`: ends the segment."""
+        self.optimizers.here.scaler_steps = None
         scaler, optimizer, name, opt, call_row, row = token
         self.session.calls.failed(call_row, error)
         if error is not None:
@@ -218,7 +227,6 @@ class Scaler(Collector):
             return
         fused = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
         skipped = self._decide(scaler, optimizer, row, call_row, fused)
-        self._unscaled.discard((name, opt))
         self._open_rows.setdefault(name, []).append(row)
         if skipped:
             scale = row["scale"] if row["scale"] is not None else 1.0
@@ -227,7 +235,7 @@ class Scaler(Collector):
         segment = self.session.segment
         self.session.outbox.hold = True
         self.optimizers.finish(opt, "skipped" if skipped else "stepped")
-        self._step_recorded[name] = self._step_recorded.get(name, False) or segment.told
+        self.step_recorded[name] = self.step_recorded.get(name, False) or segment.told
 
     def _decide(self, scaler: Any, optimizer: Any, row: Any, call_row: Any, fused: bool) -> bool:
         """Whether the step was skipped. A fused optimizer is called on skipped steps too: ask found_inf."""
@@ -260,21 +268,31 @@ class Scaler(Collector):
         name = session.objects.name(scaler)
         call_row = session.call_row(
             "scaler.update",
-            recorded=self._step_recorded.pop(name, None),
+            recorded=self.step_recorded.pop(name, None),
             object=name,
-            value=self._scales.get(name),
+            value=self.known_scales.get(name),
             phase="other",
         )
         if call.argument(1, "new_scale") is not None:
             call_row["detail"] = "new_scale"
-        self.session.calls.failed(call_row, error)
+        self.update_ends(scaler, name, call_row, error)
+
+    def update_ends(self, scaler: Any, name: str, call_row: Row, error: BaseException | None) -> None:
+        """A scaler has decided on its scale, or raised `error`: completes the rows of the steps before."""
+        session = self.session
+        session.calls.failed(call_row, error)
         if error is not None:
             return
-        rows = self._open_rows.pop(name, [])
+        self.read(scaler, name, self._open_rows.pop(name, []), call_row)
+        session.release(scaler)
+
+    def read(self, scaler: Any, name: str, rows: list[Row], call_row: Row | None = None) -> None:
+        """Note the scale and the growth tracker that an update has left, in the `rows` of the steps before it."""
 
         def scale(value: float) -> None:
-            self._scales[name] = value
-            call_row["value"] = value
+            self.known_scales[name] = value
+            if call_row is not None:
+                call_row["value"] = value
             for row in rows:
                 row["scale_after"] = value
 
@@ -282,13 +300,25 @@ class Scaler(Collector):
             for row in rows:
                 row["growth_tracker"] = int(value)
 
-        if scaler._scale is not None:
-            session.deferred.put(scaler._scale, scale)
-        if scaler._growth_tracker is not None:
-            session.deferred.put(scaler._growth_tracker, tracker)
-        # unscale_ without step: the gradients were looked at and thrown away. Other threads add theirs meanwhile.
-        self._unscaled.difference_update([key for key in tuple(self._unscaled) if key[0] == name])
-        session.release()
+        for source, receive in ((scaler._scale, scale), (scaler._growth_tracker, tracker)):
+            if source is not None:
+                self.session.deferred.put(source, receive)
+
+
+def _is_unscaled(scaler: Any, optimizer: Any) -> bool:
+    """Whether `unscale_` has taken the scale out of the gradients of the optimizer since the last update."""
+    state = scaler._per_optimizer_states.get(id(optimizer))
+    return state is not None and state["stage"] is OptState.UNSCALED
+
+
+def policy_of(scaler: Any) -> Row:
+    """Columns of `scaler` that say by which rule it changes its scale."""
+    return {
+        "growth_factor": float(scaler.get_growth_factor()),
+        "backoff_factor": float(scaler.get_backoff_factor()),
+        "growth_interval": int(scaler.get_growth_interval()),
+        "init_scale": float(getattr(scaler, "_init_scale", 1.0)),
+    }
 
 
 def _policy(scaler: Any) -> str:

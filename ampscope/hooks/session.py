@@ -9,7 +9,7 @@ import contextlib
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -26,10 +26,12 @@ from ampscope.hooks.names import ModelNames, Ordinals
 from ampscope.hooks.outbox import Outbox
 from ampscope.hooks.process_state import capturing, device_allocated, resident_bytes
 from ampscope.hooks.quiet import quiet
+from ampscope.hooks.rest import Rest
 from ampscope.hooks.say import say
 from ampscope.hooks.settings import Settings
+from ampscope.hooks.shortcuts import Shortcuts
 from ampscope.hooks.sink import Sink
-from ampscope.hooks.step_row import step_columns
+from ampscope.hooks.step_row import RESTED, step_columns
 
 
 class Session:
@@ -55,6 +57,8 @@ class Session:
         self.segment: Segment = self.clock.open_segment()
         self.counting = False
         """The budget has no pulse for the segment: hooks do only what keeps the step clock, losses and scales true."""
+        self.shortcuts = Shortcuts(self)
+        self.rest = Rest(self)
         self.calls = CallLog(self)
         self.call_row = self.calls.row
         self.here = Here()
@@ -74,7 +78,7 @@ class Session:
         self.failed: BaseException | None = None
         """The exception that escaped from the script."""
         self.closed = False
-        self._filing = threading.RLock()
+        self.filing = threading.RLock()
         """Held while a segment ends: optimizers of several threads may step at once."""
         self._tell: dict[str, list[Any]] = {}
 
@@ -102,13 +106,14 @@ class Session:
         """Remove the hooks, file unfinished work as cut off, write what is left. Idempotent."""
         if self.closed:
             return
+        self.rest.end()
         self.closed = True
         for collector in reversed(self.collectors):
             try:
                 collector.remove()
             except Exception as error:
                 self.fail(collector, error)
-        with self._filing:
+        with self.filing:
             try:
                 if self.sink.active or (self.failed is not None and self.saw_amp):
                     self.sink.activate()
@@ -120,6 +125,7 @@ class Session:
     def abandon(self) -> None:
         """Remove the hooks and write nothing: this process is a fork of the one that records."""
         self.closed = True
+        self.rest.on = False
         for collector in reversed(self.collectors):
             with contextlib.suppress(Exception):
                 collector.remove()
@@ -182,6 +188,8 @@ class Session:
 
     def emit(self, table: str, **row: Any) -> Row:
         """Add a row to the current segment; micro and phase are filled in when the caller did not."""
+        if self.rest.on:
+            self.rest.end()
         segment = self.segment
         row.setdefault("micro", segment.micro)
         if "phase" not in row:
@@ -235,10 +243,11 @@ class Session:
             self.work_begins()
         self.here.autocast_entered(self.segment)
 
-    def release(self) -> None:
+    def release(self, scaler: Any) -> None:
         """A GradScaler updated: the rows that waited for it may go."""
         self.outbox.hold = False
-        with self._filing:
+        self.rest.begin(scaler)
+        with self.filing:
             self.outbox.flush(wait=False)
 
     def device_seen(self, device: str) -> None:
@@ -274,7 +283,7 @@ class Session:
 
     def end_segment(self, outcome: str, optimizer: str | None) -> None:
         """File the segment under its step and open the next one."""
-        with self._filing:
+        with self.filing:
             segment = self.segment
             try:
                 self._file(segment, outcome, optimizer)
@@ -287,23 +296,62 @@ class Session:
             self._open(self.segment)
 
     def _open(self, segment: Segment) -> None:
-        index = segment.index
-        segment.level = self.budget.choose(
-            index, self.clock.now(), self.clock.optimizers, self.clock.next_step
+        level = self.budget.choose(
+            segment.index, self.clock.now(), self.clock.optimizers, self.clock.next_step
         )
+        segment.level = "count" if level == "rest" else level
         if segment.counted and self.modules:
             # An optimizer that steps within a forward: its modules have to leave the stack.
             segment.level = "pulse"
         counted, self.counting = self.counting, segment.counted
+        self.shortcuts.on = self.counting and self.shortcuts.ready
         segment.told = not segment.counted
         if not (counted and self.counting):
             for tell in self._tell["segment_start"]:
                 tell(segment)
+        resting = level == "rest"
+        self.rest.ask(self.budget.rest_segments(segment.index, self.clock.next_step) if resting else 0)
+
+    def reopen(self) -> None:
+        """A rest has ended with a step: think again about how much is wanted."""
+        with self.filing:
+            self._open(self.segment)
+
+    def file_rested(self, ends: Sequence[float], scaled: Sequence[Row], optimizer: str) -> None:
+        """File the steps of a rest: when each ended, and, with a GradScaler, its row of `scaler`."""
+        with self.filing:
+            own_s = self.shortcuts.take_own_s()
+            first, began = self.segment, (self.segment.began, *ends[:-1])
+            step, opt_step = self.clock.pass_over(len(ends), optimizer, began[-1])
+            common: Row = {**RESTED, "opt": optimizer, "own_s": own_s / len(ends)}
+            # Their rows are made here: a Segment for each would cost several times as much.
+            bundle = Segment(first.index, first.began, level="count", outcome="ended", ended=ends[-1])
+            for i, ended in enumerate(ends):
+                row = common.copy()
+                row["step"], row["segment"], row["opt_step"] = step + i, first.index + i, opt_step + i
+                row["t_start"], row["duration_s"] = began[i] - self.clock.start, ended - began[i]
+                if scaled:
+                    key = {
+                        "step": step + i,
+                        "segment": first.index + i,
+                        "opt": optimizer,
+                        "opt_step": opt_step + i,
+                    }
+                    scaled[i].update(key)
+                    row["scale"] = scaled[i]["scale"]
+                    bundle.rows.append(("scaler", scaled[i]))
+                bundle.rows.append(("steps", row))
+            self.outbox.add(bundle)
+            self.budget.charge("rest", own_s, self.sink.writer_seconds)
+            self.segment = self.clock.open_segment()
+            self.segment.began = ends[-1]
+            self.segment.level, self.segment.told = "count", False
+            self.outbox.flush(wait=False)
 
     def _file(self, segment: Segment, outcome: str, optimizer: str | None) -> None:
         segment.outcome = outcome
         remarkable = outcome != "stepped" or segment.nonfinite_forward
-        if remarkable or any("error" in row for row in segment.withheld):
+        if remarkable or segment.failed:
             CallLog.reveal(segment)
         if remarkable:
             self.budget.attend(segment.index)
@@ -318,6 +366,7 @@ class Session:
             reads = self.timeline.close_segment(segment.device_s)
             if reads is not None:
                 segment.reads.append(reads)
+        segment.own_s += self.shortcuts.take_own_s()
         self.budget.charge(segment.level, segment.own_s, self.sink.writer_seconds)
         step, opt_step = self.clock.assign(segment, optimizer)
         segment.key = {"step": step, "segment": segment.index, "opt": optimizer, "opt_step": opt_step}

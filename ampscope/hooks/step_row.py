@@ -7,6 +7,15 @@ from ampscope.hooks.clock import PHASES, Row, Segment
 NOT_MEASURED: dict[str, float | None] = dict.fromkeys(PHASES)
 
 
+RESTED: Row = {
+    "phase": "other",
+    "outcome": "stepped",
+    "skipped": False,
+    "level": "count",
+}
+"""What all steps of a rest have in common: their losses, backwards and phases were not seen."""
+
+
 def step_columns(segment: Segment, run_began: float) -> Row:
     """Columns of a segment that has ended and waits for no value; `run_began` as time.perf_counter gave it."""
     losses = segment.losses

@@ -72,14 +72,15 @@ backward_device_s float64 [s] the same by device events
 optimizer_device_s float64 [s] the same by device events
 loss float64 mean over the segment's backward roots, the loss scale taken out; NaN and inf kept
 loss_dtype dict dtype of the loss before scaling
-n_backward int32 [calls] backward calls in the segment
+n_backward int32 [calls] backward calls in the segment; null where ampscope rested
 root_sum float64 float32 sum of the last root module output; non-finite shows a bad forward
 lr float64 learning rate of the first parameter group when the optimizer stepped
 scale float64 loss scale in force during the segment; null without an enabled GradScaler
 autocast_dtype dict autocast dtype of the last root forward, also when entered in its first lines; null when off
 autocast_device dict autocast device type at the last root forward
 level dict count, pulse, range, census, profile or watch: the most that was collected in the segment. Of one that was
-    only counted, calls and phases are not known, unless it failed
+    only counted, calls and phases are not known, unless it failed. Where n_backward is null, ampscope rested: only
+    whether it stepped or was skipped, and the loss scale, are known
 host_rss int64 [bytes] resident memory of the process
 device_allocated int64 [bytes] device memory allocated when the segment ended; null without CUDA
 own_s float64 [s] ampscope's own host time within the segment

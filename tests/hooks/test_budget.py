@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 from ampscope.hooks.budget import (
     ASK_AGAIN,
     ATTENTION,
+    COUNTS,
     GRACE_S,
     LOOK_AGAIN,
+    LOOK_UP,
     PULSES,
+    UNSEEN,
     Budget,
     is_census,
     is_milestone,
@@ -42,23 +45,46 @@ def test_own_time_stays_within_the_share_and_the_grace(share: float, step_s: flo
 
 
 @settings(deadline=None)
-@given(step_s=st.floats(2e-4, 0.1), pulse_s=st.floats(1e-6, 5e-3), optimizers=st.integers(1, 3))
-def test_pulses_take_half_of_the_share_or_one_in_a_while(
-    step_s: float, pulse_s: float, optimizers: int
+@given(
+    step_s=st.floats(2e-4, 0.1),
+    pulse_s=st.floats(1e-6, 5e-3),
+    count=st.floats(0.0, 0.5),
+    optimizers=st.integers(1, 3),
+)
+def test_pulses_and_counts_keep_to_their_shares_or_one_in_a_while(
+    step_s: float, pulse_s: float, count: float, optimizers: int
 ) -> None:
     budget = Budget(share=0.02)
     budget.charge("census", 2 * GRACE_S)  # nothing is left for samples
-    wall, levels = 100.0, []
-    for index in range(4000):
-        levels.append(budget.choose(index, wall, optimizers, index))
-        wall += step_s + pulse_s
-        if levels[-1] in ("pulse", "count"):
-            budget.charge(levels[-1], pulse_s if levels[-1] == "pulse" else 0.0)
-    least = pulse_s * 4000 * 2 * optimizers / LOOK_AGAIN
-    assert budget.pulses_s <= PULSES * 0.02 * wall + least + 2 * optimizers * pulse_s
-    told = "".join({"count": " ", "pulse": "p"}.get(level, "s") for level in levels)
+    cost = {"pulse": pulse_s, "count": count * pulse_s, "rest": 0.0}
+    wall, told, index = 100.0, "", 0
+    while index < 4000:
+        level = budget.choose(index, wall, optimizers, index)
+        segments = budget.rest_segments(index, index) if level == "rest" else 1
+        told += {"count": " ", "rest": " ", "pulse": "p"}.get(level, "s") * segments
+        index += segments
+        wall += segments * (step_s + pulse_s)
+        budget.charge(level, cost.get(level, 0.0))
+    allowed = 0.02 * wall
+    least = UNSEEN * pulse_s * 4000 * 2 * optimizers / LOOK_AGAIN
+    assert budget.pulses_s <= PULSES * allowed + least + 2 * UNSEEN * optimizers * pulse_s
+    assert budget.counts_s <= COUNTS * allowed + ASK_AGAIN * UNSEEN * pulse_s
     assert all(len(run) >= 2 * optimizers for run in told.split()[:-1] if "s" not in run)
-    assert " " * (LOOK_AGAIN + ASK_AGAIN) not in told
+    assert " " * (LOOK_UP + ASK_AGAIN) not in told
+
+
+def test_loops_that_cannot_pay_for_counting_rest_until_something_is_due() -> None:
+    budget = Budget(share=0.02)
+    budget.charge("pulse", 2 * GRACE_S)
+    budget.charge("count", 2 * GRACE_S)
+    assert budget.choose(128, 1.0, 1, 128) == "pulse"  # none for a long time
+    assert budget.choose(129, 1.0, 1, 129) == "pulse"
+    assert budget.choose(130, 1.0, 1, 130) == "rest"
+    assert budget.rest_segments(130, 130) == 255 - 130, "the next milestone"
+    assert budget.rest_segments(300, 300) == 129 + LOOK_UP + 1 - 300, "a pulse once in a while"
+    window = Budget(share=0.02, window=(140, None))
+    window.last_pulse = 129
+    assert window.rest_segments(130, 120) == 20, "the window that was asked for"
 
 
 def test_trouble_brings_pulses_once() -> None:

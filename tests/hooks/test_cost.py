@@ -67,7 +67,7 @@ def tensor_calls(step: Callable[[], None]) -> Counter[str]:
 
 
 def off_step_calls(tmp_path: Path, layers: int, amp: bool) -> Counter[str]:
-    with ampscope.Recorder(tmp_path / f"{layers}-{amp}", level="pulse", strict=True):
+    with ampscope.Recorder(tmp_path / f"{layers}-{amp}", level="pulse", every=1, strict=True):
         step = loop(deep(layers), amp)
         step()
         step()
@@ -137,6 +137,7 @@ def test_module_hooks_return_at_once_off_samples(tmp_path: Path) -> None:
 
 def test_a_counted_step_reads_the_loss_and_the_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "PULSES", 0.0)
+    monkeypatch.setattr(budget, "COUNTS", 100.0)
     for layers in (2, 200):
         with ampscope.Recorder(tmp_path / f"counted-{layers}", strict=True):
             step = loop(deep(layers), True)

@@ -24,8 +24,13 @@ STEPS = 240
 
 @pytest.fixture
 def frugal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pulse is affordable: only what LOOK_AGAIN and troubles bring about."""
+    """No pulse is affordable, only what LOOK_AGAIN and troubles bring about; counting is."""
+    only_counts(monkeypatch)
+
+
+def only_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "PULSES", 0.0)
+    monkeypatch.setattr(budget, "COUNTS", 100.0)
 
 
 def judge(path: Path, train: Callable[[], object], **options: Any) -> Any:
@@ -108,7 +113,7 @@ def test_steps_losses_and_scales_are_those_of_a_pulse(
         train()
 
     whole = record(tmp_path / "whole", seeded, every=10**6)
-    monkeypatch.setattr(budget, "PULSES", 0.0)
+    only_counts(monkeypatch)
     thin = record(tmp_path / "thin", seeded)
     levels = rows(thin, "SELECT count(*) FILTER (level = 'count') AS n, count(*) AS of FROM steps")[0]
     assert levels["n"] > 0.6 * levels["of"]

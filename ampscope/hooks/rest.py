@@ -1,0 +1,218 @@
+"""Steps during which ampscope is all but gone, in loops so short that even counting them costs more than its share.
+
+A hook that does nothing still costs: the call, and what the script's own code loses from the processor's caches. In a
+rest the hooks of the training loop are taken away. What stays tells of every step whether it stepped or was skipped,
+and what became of the loss scale; its loss, its backwards and its learning rate are not seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.amp.grad_scaler import OptState
+
+from ampscope.hooks.clock import Row
+from ampscope.hooks.scaler import policy_of
+
+if TYPE_CHECKING:
+    from ampscope.hooks.parameters import Parameters
+    from ampscope.hooks.scaler import Scaler
+    from ampscope.hooks.session import Session
+
+LONGEST_S = 1.0
+"""A rest ends after this time: only then what it saw is on its way to the disk."""
+
+
+class Rest:
+    """`on` while it lasts. Only the usual loop rests: one thread, one optimizer, at most one GradScaler, nothing
+    compiled. Anything else that happens ends the rest first."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._parameters: Parameters | None = None
+        self._scaler: Any = None
+        self.on = False
+        self._due = 0
+        self._left = 0
+        self._until = 0.0
+        self._optimizer: Any = None
+        """Weak, as `_scaled_by`."""
+        self._name = ""
+        self._scaled_by: Any = None
+        self._scaler_name = ""
+        self._policy: Row = {}
+        self._stepped = False
+        self._ends: list[float] = []
+        """When each step so far ended."""
+        self._scaled: list[Row] = []
+        """With a scaler: what will be the row of each in `scaler`."""
+
+    def connect(self, parameters: Parameters, scaler: Scaler) -> None:
+        """The collectors whose state a rest keeps true. Without them there is none."""
+        self._parameters = parameters
+        self._scaler = scaler
+
+    # -- beginning ------------------------------------------------------------------------------------------------
+
+    def ask(self, segments: int) -> None:
+        """Rest for so many segments: at once, or as soon as the scaler of the last step has updated; 0 takes that
+        back."""
+        self._due = segments
+        if segments and not self._session.outbox.hold:
+            self.begin(None)
+
+    def begin(self, scaler: Any) -> None:
+        """Begin the rest that is due, if this is a loop that may rest. `scaler` has just updated."""
+        due, self._due = self._due, 0
+        if not due or self.on or not self._possible(scaler):
+            return
+        self._left = due
+        self._until = time.perf_counter() + LONGEST_S
+        self._stepped = False
+        for collector in self._session.collectors:
+            collector.rest()
+        self.on = True
+
+    def _possible(self, scaler: Any) -> bool:
+        session = self._session
+        if (
+            self._scaler is None
+            or session.clock.optimizers != 1
+            or len(self._scaler.known_scales) > 1
+            or session.modules
+            or session.here.in_backward
+            or threading.get_ident() != session.thread
+            or torch._C._current_graph_task_id() != -1
+            or _compiled_anything()
+        ):
+            return False
+        stepping = session.clock.stepping
+        found = [(name, thing) for name, thing in session.optimizers.things() if name in stepping]
+        if len(found) != 1:
+            return False
+        self._name, optimizer = found[0]
+        self._optimizer = weakref.ref(optimizer)
+        self._scaled_by = None
+        if scaler is not None:
+            self._scaled_by = weakref.ref(scaler)
+            self._scaler_name = session.objects.name(scaler)
+            self._policy = policy_of(scaler)
+            # A fused optimizer is called on skipped steps too.
+            return not getattr(optimizer, "_step_supports_amp_scaling", False)
+        return True
+
+    # -- what is still seen ---------------------------------------------------------------------------------------
+
+    def of(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether this optimizer may step without ending the rest, which is ended otherwise."""
+        if self._optimizer() is optimizer and not self._stepped:
+            return True
+        self._end_step()
+        return False
+
+    def stepped(self) -> None:
+        """The optimizer has stepped."""
+        if self._scaled_by is None:
+            self._tick()
+        else:
+            self._stepped = True
+
+    def updates(self, scaler: Any) -> bool:
+        """A scaler is about to update. False when that ends the rest: the step was skipped, or is none."""
+        if not scaler.is_enabled() or (self._stepped and self._scales(scaler)):
+            return True
+        self._end_step()
+        self._tell_skip(scaler)
+        return False
+
+    def updated(self, scaler: Any, error: BaseException | None) -> None:
+        """The scaler has updated after a step, or has raised `error`."""
+        if not self._scales(scaler):
+            return
+        name = self._scaler_name
+        if error is not None:
+            self._end_step()
+            call = self._session.call_row("scaler.update", object=name, phase="other")
+            self._session.calls.failed(call, error)
+            return
+        self._stepped = False
+        row: Row = {"scale": self._scaler.known_scales[name]}
+        self._scaled.append(row)
+        self._scaler.read(scaler, name, self._scaled[-1:])
+        self._tick()
+
+    def _scales(self, scaler: Any) -> bool:
+        return self._scaled_by is not None and self._scaled_by() is scaler
+
+    def _tell_skip(self, scaler: Any) -> None:
+        """The optimizer was not called: because the scaler found an overflow, or because the script left it out."""
+        session = self._session
+        optimizer, name = self._optimizer(), session.objects.name(scaler)
+        state = scaler._per_optimizer_states.get(id(optimizer))
+        if optimizer is None or state is None or state["stage"] is not OptState.STEPPED:
+            return
+        row = session.call_row(
+            "scaler.step",
+            object=name,
+            target=self._name,
+            enabled=True,
+            value=self._scaler.known_scales.get(name),
+            phase="optimizer",
+        )
+        self._scaler.step_ends(self._scaler.step_begins(scaler, optimizer, name, self._name, row), None)
+
+    def _tick(self) -> None:
+        assert self._parameters is not None
+        now = time.perf_counter()
+        self._ends.append(now)
+        self._parameters.backward_begins()
+        self._left -= 1
+        if self._left <= 0 or now > self._until:
+            self.end()
+            self._session.reopen()
+
+    def _end_step(self) -> None:
+        """End the rest; a step that waited for the scaler to update ends with it."""
+        stepped, self._stepped = self._stepped, False
+        self.end()
+        if stepped:
+            self._session.end_segment("stepped", self._name)
+
+    # -- end ------------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Put the hooks back and file the steps of the rest. The segment that is open then began with the last of
+        them, and is counted."""
+        if not self.on:
+            return
+        with self._session.filing:
+            if not self.on:
+                return
+            self.on = False
+            for collector in self._session.collectors:
+                with contextlib.suppress(Exception):
+                    collector.wake()
+            ends, self._ends = self._ends, []
+            scaled, self._scaled = self._scaled, []
+            if ends:
+                self._complete(scaled)
+                self._session.file_rested(ends, scaled, self._name)
+
+    def _complete(self, rows: list[Row]) -> None:
+        """Add to rows of `scaler` what those of a rest have in common."""
+        common = {"phase": "optimizer", "scaler": self._scaler_name, "found_inf": False, "skipped": False}
+        for row in rows:
+            row.update(common)
+            row.update(self._policy)
+
+
+def _compiled_anything() -> bool:
+    """Whether Dynamo has compiled a frame: its guards may hold what a rest would take away."""
+    dynamo = sys.modules.get("torch._dynamo.convert_frame")
+    return bool(getattr(dynamo, "FRAME_COUNTER", 0))
