@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .binades import HIST_BINS
+from .binades import HIST_BINS, HIST_MIN
 from .codes import BYTE_DTYPES, code_bins, code_values, per_value
 from .counters import Tally
 from .halves import in_codes, tally_halves
 from .layout import dense_parts
 from .scratch import SMALL, Views, loaded, loaded_codes
 
-_PAIRED = 1 << 15
+_PAIRED = 1 << 17
 """From this many on, a table of pairs of codes costs less than it saves."""
 
 
@@ -75,22 +75,34 @@ def _tally_chunk(v: Views, times: int, t: Tally) -> None:
         t.nan += times * bad.nan
         t.posinf += times * bad.posinf
         t.neginf += times * bad.neginf
+    counts = _binade_counts(v, largest)
+    zeros = int(np.count_nonzero(np.equal(v.magnitude, 0, out=v.where))) if counts[0] else 0
+    if zeros:
+        counts[0] -= zeros
     t.numel += times * n
+    t.zeros += times * (zeros - lost)
+    t.counts += counts if times == 1 else counts * times
     if lost == n:
         return
-    zeros, smallest = _smallest(v)
-    t.zeros += times * (zeros - lost)
-    amax = w.decode(largest)
-    t.amax = amax if t.amax is None else max(t.amax, amax)
-    if zeros == n:
-        return
-    counts = _binade_counts(v, zeros, smallest, largest)
-    t.counts += counts if times == 1 else counts * times
     if largest >= w.bits_65520:
         t.ge_65520 += times * int(np.count_nonzero(v.magnitude >= w.uint(w.bits_65520)))
-    amin = w.decode(smallest)
-    t.amin = amin if t.amin is None else min(t.amin, amin)
+    amax = w.decode(largest)
+    t.amax = amax if t.amax is None else max(t.amax, amax)
+    # The bins say whether this chunk can lower the minimum at all; mostly it cannot.
+    if zeros < n and (t.amin is None or t.amin >= _floor_of_lowest(counts)):
+        smallest = (
+            int(np.minimum.reduce(np.subtract(v.magnitude, w.uint(1), out=v.work))) + 1
+            if zeros
+            else int(np.minimum.reduce(v.magnitude))
+        )
+        amin = w.decode(smallest)
+        t.amin = amin if t.amin is None else min(t.amin, amin)
     _add_sums(v, times, t)
+
+
+def _floor_of_lowest(counts: NDArray[np.int64]) -> float:
+    lowest = int((counts != 0).argmax())
+    return 0.0 if lowest == 0 else 2.0 ** (lowest + HIST_MIN)
 
 
 @dataclass(frozen=True)
@@ -124,50 +136,31 @@ def set_magnitude(v: Views) -> tuple[int, NonFinite | None]:
     return int(np.maximum.reduce(mag)), NonFinite(where, len(where) - posinf - neginf, posinf, neginf)
 
 
-def _smallest(v: Views) -> tuple[int, int]:
-    """(zeros in v.magnitude, the smallest other one)."""
-    smallest = int(np.minimum.reduce(v.magnitude))
-    if smallest:
-        return 0, smallest
-    zeros = v.n - int(np.count_nonzero(v.magnitude))
-    # Zeros become the largest, and so do not hide the smallest of the others.
-    return zeros, int(np.minimum.reduce(np.subtract(v.magnitude, v.width.uint(1), out=v.work))) + 1
-
-
-def _binade_counts(v: Views, zeros: int, smallest: int, largest: int) -> NDArray[np.int64]:
-    """Nonzero elements of each bin. Of v.magnitude: how many zeros, the smallest other one, the largest."""
+def _binade_counts(v: Views, largest: int) -> NDArray[np.int64]:
+    """Elements of each bin, zeros in the first; largest: that of v.magnitude."""
     w = v.width
     np.right_shift(v.magnitude, w.mantissa, out=v.work)
     if w.rebase:
         np.clip(np.subtract(v.signed_work, w.rebase, out=v.signed_work), 0, HIST_BINS - 1, out=v.signed_work)
     if v.n < SMALL:
-        counts = np.bincount(v.signed_work, minlength=HIST_BINS)
-    else:
-        np.copyto(v.code, v.work, casting="unsafe")
-        counts = _count_codes(v) if v.n < _PAIRED else _count_pairs(v, zeros, w.bin(smallest), w.bin(largest))
-    counts[0] -= zeros
-    return counts
+        return np.bincount(v.signed_work, minlength=HIST_BINS)
+    np.copyto(v.code, v.work, casting="unsafe")
+    if v.n < _PAIRED:
+        return _count_codes(v)
+    return _count_pairs(v, min(max((largest >> int(w.mantissa)) - w.rebase, 0), HIST_BINS - 1))
 
 
-def _count_pairs(v: Views, zeros: int, low: int, top: int) -> NDArray[np.int64]:
-    """Counts of v.code, of which `top` is the largest and `low` the smallest that is not that of a zero. Two neighbours
-    are one index into a table, so that there are half as many steps, and a run of equal codes (zeros, mostly) waits
-    half as often for the counter it has just written."""
-    if zeros and low:
-        # Next to the others, so that the table stays small.
-        low -= 1
-        v.t_code.clamp_(min=low)
-    np.subtract(v.code, np.uint8(low), out=v.code)
+def _count_pairs(v: Views, top: int) -> NDArray[np.int64]:
+    """Counts of v.code, of which `top` is the largest. Two neighbours are one index into a table, so that there are
+    half as many steps, and a run of equal codes (zeros, mostly) waits half as often for the counter it has just
+    written."""
     np.copyto(v.pairs, v.code_pairs)
-    rows = top - low + 1
+    rows = top + 1
     table = torch.bincount(v.t_pairs, minlength=rows * HIST_BINS).numpy().reshape(rows, HIST_BINS)[:, :rows]
-    found = np.add.reduce(table, axis=0) + np.add.reduce(table, axis=1)
-    if v.n % 2:
-        found[v.code[-1]] += 1
     counts = np.zeros(HIST_BINS, np.int64)
-    counts[low : low + rows] = found
-    if zeros and low:
-        counts[low], counts[0] = 0, zeros
+    counts[:rows] = np.add.reduce(table, axis=0) + np.add.reduce(table, axis=1)
+    if v.n % 2:
+        counts[v.code[-1]] += 1
     return counts
 
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from .binades import HIST_BINS
 from .layout import pieces, squeeze_strides
 
 CHUNK = 262144
@@ -50,10 +49,6 @@ class Width:
         """bits of +inf; larger magnitudes are NaN."""
         self.neginf = self.inf | (magnitude + 1)
         self.bits_65520 = self.encode(65520.0)
-
-    def bin(self, magnitude: int) -> int:
-        """Index of the bin of the bits of a finite magnitude."""
-        return min(max((magnitude >> int(self.mantissa)) - self.rebase, 0), HIST_BINS - 1)
 
     def encode(self, x: float) -> int:
         """Bits of x."""
