@@ -1,8 +1,8 @@
 """Statistics of many tensors without waiting for the device: what the recorder reads tensors into.
 
-On the CPU (and on devices without float64) a read is done at once; of a small tensor only its copy is taken, to be
-counted with others. On CUDA a read is queued on the current
-stream; nothing waits until `Pending.result` is asked for.
+On the CPU (and on devices without float64) a large tensor is read at once; of others only a copy is taken, to be
+counted with their like. On CUDA a read is queued on the current stream; nothing waits until `Pending.result` is
+asked for.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ MOST = 256
 
 
 class Together:
-    """Tensors that wait to be counted, of any thread; about 1 MB."""
+    """Tensors that wait to be counted, of any thread; about 2 MB. Those of middle size wait `Aside`."""
 
     def __init__(self) -> None:
         self._buffers = Scratch(W32, ROOM)
