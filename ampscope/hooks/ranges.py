@@ -167,32 +167,36 @@ class Ranges(Collector):
 
     def _on_scaled_gradients(self, optimizer: torch.optim.Optimizer, name: str) -> None:
         if self._reading:
-            self._read_gradients(optimizer, name, "pre_unscale")
+            with quiet():
+                self._read_gradients(optimizer, name, "pre_unscale")
 
     def _on_clip(self, params: list[torch.Tensor], scaled: str | None) -> None:
         """Gradients that carry no scale, before they are clipped; scaled ones are read before `unscale_`."""
         if not self._reading or self._scales():
             return
-        for param in params:
-            self._read_gradient(param, scaled, "pre_clip")
+        with quiet():
+            for param in params:
+                self._read_gradient(param, scaled, "pre_clip")
 
     def _before_step(self, optimizer: torch.optim.Optimizer, name: str) -> None:
         if not self._reading:
             return
-        self._read_gradients(optimizer, name, "post_clip")
-        for param in _params(optimizer):
-            found = self.session.names.param(param)
-            self.read(param, found[0] if found else "?", "weight", module=found[1] if found else None)
+        with quiet():
+            self._read_gradients(optimizer, name, "post_clip")
+            for param in _params(optimizer):
+                found = self.session.names.param(param)
+                self.read(param, found[0] if found else "?", "weight", module=found[1] if found else None)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, name: str) -> None:
         if not self._reading:
             return
-        for param in _params(optimizer):
-            found = self.session.names.param(param)
-            for key, value in optimizer.state.get(param, {}).items():
-                role = STATE_ROLES.get(key)
-                if role is not None and isinstance(value, torch.Tensor) and value.dim() > 0:
-                    self.read(value, found[0] if found else "?", role, module=found[1] if found else None)
+        with quiet():
+            for param in _params(optimizer):
+                found = self.session.names.param(param)
+                for key, value in optimizer.state.get(param, {}).items():
+                    role = STATE_ROLES.get(key)
+                    if role is not None and isinstance(value, torch.Tensor) and value.dim() > 0:
+                        self.read(value, found[0] if found else "?", role, module=found[1] if found else None)
 
     def _read_gradients(self, optimizer: torch.optim.Optimizer, name: str, stage: str) -> None:
         scaled = self.parameters.grad_state.get(name)

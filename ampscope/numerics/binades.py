@@ -192,11 +192,12 @@ class ExponentHistogram:
 
     def trimmed(self) -> tuple[int, list[int]]:
         """(hist_lo, hist) as stored: first to last bin that is not empty; (0, []) if all are."""
-        used = np.flatnonzero(self.counts)
+        (used,) = self.counts.nonzero()
         if not len(used):
             return 0, []
         lo, hi = int(used[0]), int(used[-1]) + 1
-        return lo + HIST_MIN, [int(c) for c in self.counts[lo:hi]]
+        counts: list[int] = self.counts[lo:hi].tolist()
+        return lo + HIST_MIN, counts
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ExponentHistogram):

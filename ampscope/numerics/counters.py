@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from .binades import HIST_BINS, ExponentHistogram
@@ -32,3 +33,13 @@ class Tally:
             self.counts, self.numel, self.zeros, self.nan, self.posinf, self.neginf, self.ge_65520,
             self.amax, self.amin, self.sum, self.sumsq, self.sumabs, dtype,
         )  # fmt: skip
+
+
+class Waiting:
+    """The place of a tensor that was copied to be counted later; `tally` is there once it has been."""
+
+    __slots__ = ("dtype", "tally")
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.tally: Tally | None = None

@@ -1,8 +1,8 @@
 """Statistics of many tensors without waiting for the device: what the recorder reads tensors into.
 
-On the CPU (and on devices without float64) a read is done at once; of a small tensor only its copy is taken, to be
-counted with others. On CUDA a read is queued on the current
-stream; nothing waits until `Pending.result` is asked for.
+On the CPU (and on devices without float64) a large tensor is read at once; of others only a copy is taken, to be
+counted with their like. On CUDA a read is queued on the current stream; nothing waits until `Pending.result` is
+asked for.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import torch
 
 from .binades import ExponentHistogram
 from .chunks import tally
+from .counters import Waiting
 from .device_queue import DeviceQueue, Drained, Result, triton_kernel
-from .together import Together, Waiting
+from .together import Together
 
 _READ_AT_ONCE = ("cpu", "mps")
 
@@ -66,7 +67,12 @@ class StatsRows:
 
     def read(self, tensor: torch.Tensor, tag: object) -> bool:
         """Read one tensor into the next row; False, having read nothing, when no row is left."""
-        return self.read_many([(tensor, tag)]) == 1
+        if self._queue is not None:
+            return self.read_many([(tensor, tag)]) == 1
+        if len(self._done) == self.capacity:
+            return False
+        self._done.append((tag, self._read_now(tensor)))
+        return True
 
     def read_many(self, tensors: Iterable[tuple[torch.Tensor, object]]) -> int:
         """Read (tensor, tag) pairs, on CUDA in one kernel launch per dtype; returns how many found a row."""

@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .aside import MOST as MIDDLE
+from .aside import Aside
 from .binades import HIST_BINS
 from .chunks import tally
-from .counters import Tally
+from .counters import Tally, Waiting
 from .layout import dense_parts
 from .scratch import NARROW, W32, Scratch, Views, scratch
 
@@ -27,23 +29,15 @@ MOST = 256
 """Tensors that wait: each has a row of 256 bins in the count."""
 
 
-class Waiting:
-    """A tensor's place among those that wait; `tally` is there once all have been counted."""
-
-    __slots__ = ("dtype", "tally")
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-        self.tally: Tally | None = None
-
-
 class Together:
-    """Tensors that wait to be counted, of any thread; about 1 MB."""
+    """Tensors that wait to be counted, of any thread; about 2 MB. Those of middle size wait `Aside`."""
 
     def __init__(self) -> None:
         self._buffers = Scratch(W32, ROOM)
         self._load = self._buffers.load.numpy()
+        self._squares = np.empty(ROOM)
         self._starts: list[int] = []
+        self._aside = Aside()
         self._end = 0
         self._waiting: list[Waiting] = []
         self._changing = threading.RLock()
@@ -51,12 +45,14 @@ class Together:
     def take(self, x: torch.Tensor) -> Waiting | None:
         """Copy the elements as they are now; None when the tensor is to be read alone. Raises ValueError for
         tensors without data."""
-        if x.layout is not torch.strided or x.numel() > FEW:
+        if x.layout is not torch.strided or x.numel() > MIDDLE:
             return None
         parts = dense_parts(x)
-        if len(parts) != 1 or parts[0].dtype not in NARROW or not 0 < parts[0].numel() <= FEW:
+        if len(parts) != 1 or parts[0].dtype not in NARROW or not 0 < parts[0].numel() <= MIDDLE:
             return None
         with self._changing:
+            if parts[0].numel() > FEW:
+                return self._aside.take(parts[0], x.dtype)
             if self._end + parts[0].numel() > ROOM or len(self._starts) == MOST:
                 self._count()
             # By way of kept views: to make a view of a tensor costs more than to copy a hundred elements.
@@ -73,18 +69,19 @@ class Together:
         """Give all that wait their tally."""
         with self._changing:
             self._count()
+            self._aside.count()
 
     def _count(self) -> None:
         waiting, starts, n = self._waiting, self._starts, self._end
         self._waiting, self._starts, self._end = [], [], 0
         if not waiting:
             return
-        tallies = _tallies(Views(self._buffers, torch.Size((n,))), np.array(starts))
+        tallies = _tallies(Views(self._buffers, torch.Size((n,))), np.array(starts), self._squares)
         for found, counted in zip(waiting, tallies, strict=True):
             found.tally = counted
 
 
-def _tallies(v: Views, starts: NDArray[np.int64]) -> list[Tally]:
+def _tallies(v: Views, starts: NDArray[np.int64], squares: NDArray[np.float64]) -> list[Tally]:
     w, k = v.width, len(starts)
     sizes = np.diff(starts, append=v.n)
     mag = np.bitwise_and(v.bits, w.magnitude, out=v.magnitude)
@@ -99,15 +96,19 @@ def _tallies(v: Views, starts: NDArray[np.int64]) -> list[Tally]:
     bins = np.repeat(np.arange(0, k * HIST_BINS, HIST_BINS, dtype=np.int32), sizes)
     bins += v.signed_work
     counts = np.bincount(bins, minlength=k * HIST_BINS).reshape(k, HIST_BINS)
-    zeros = np.add.reduceat(np.equal(mag, 0, out=v.where), starts, dtype=np.int64)
+    zeros, ge_65520 = np.zeros(k, np.int64), np.zeros(k, np.int64)
+    for i in np.flatnonzero(counts[:, 0]).tolist():
+        zeros[i] = sizes[i] - np.count_nonzero(mag[starts[i] : starts[i] + sizes[i]])
+    for i in np.flatnonzero(largest >= w.bits_65520).tolist():
+        ge_65520[i] = np.count_nonzero(mag[starts[i] : starts[i] + sizes[i]] >= w.uint(w.bits_65520))
     counts[:, 0] -= zeros
-    ge_65520 = np.add.reduceat(
-        np.greater_equal(mag, w.uint(w.bits_65520), out=v.where), starts, dtype=np.int64
-    )
     # Zeros become the largest, and so do not hide the smallest of the others.
     smallest = np.minimum.reduceat(np.subtract(mag, w.uint(1), out=v.work), starts) + w.uint(1)
     np.copyto(v.wide, v.load)
-    total, squares = np.add.reduceat(v.wide, starts), np.add.reduceat(v.wide * v.wide, starts)
+    total, squares = (
+        np.add.reduceat(v.wide, starts),
+        np.add.reduceat(np.multiply(v.wide, v.wide, out=squares[: v.n]), starts),
+    )
     absolute = np.add.reduceat(np.abs(v.wide, out=v.wide), starts)
     columns = (sizes, zeros, ge_65520, largest, smallest, total, squares, absolute)
     found = []

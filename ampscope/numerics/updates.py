@@ -20,6 +20,9 @@ RATIO_MIN, RATIO_MAX = -127, 127
 """Range of the exponents of `ratio_hist`; what lies beyond is counted in the outermost bin."""
 
 _BLOCK = 65536
+_FEW = 4096
+"""Below this many elements NumPy's cheaper call wins over torch's cheaper elements."""
+
 _BINS = RATIO_MAX - RATIO_MIN + 1
 
 
@@ -144,6 +147,7 @@ class _Piece:
     """At most _BLOCK elements of one weight, and where they are counted."""
 
     sums: _Sums
+    n: int
     old: torch.Tensor
     new: torch.Tensor
     grad: torch.Tensor | None
@@ -152,9 +156,13 @@ class _Piece:
 def _pieces(update: Update, sums: _Sums) -> Iterator[_Piece]:
     old, new = update.before.detach().reshape(-1), update.after.detach().reshape(-1)
     grad = None if update.judged is None else update.judged.detach().reshape(-1)
-    for start in range(0, len(old), _BLOCK):
+    n = old.numel()
+    if 0 < n <= _BLOCK:
+        yield _Piece(sums, n, old, new, grad)
+        return
+    for start in range(0, n, _BLOCK):
         at = slice(start, start + _BLOCK)
-        yield _Piece(sums, old[at], new[at], None if grad is None else grad[at])
+        yield _Piece(sums, min(_BLOCK, n - start), old[at], new[at], None if grad is None else grad[at])
 
 
 def _blocks(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
@@ -162,11 +170,11 @@ def _blocks(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
     block: list[_Piece] = []
     room = _BLOCK
     for piece in pieces:
-        if block and len(piece.old) > room:
+        if block and piece.n > room:
             yield block
             block, room = [], _BLOCK
         block.append(piece)
-        room -= len(piece.old)
+        room -= piece.n
     if block:
         yield block
 
@@ -174,7 +182,7 @@ def _blocks(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
 def _add_block(pieces: list[_Piece]) -> None:
     """Count pieces of one kind. What goes element by element is done for all at once, on copies."""
     old, new = _joined([p.old for p in pieces]), _joined([p.new for p in pieces])
-    ends = list(accumulate(len(p.old) for p in pieces))
+    ends = list(accumulate(p.n for p in pieces))
     places = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
     t_w, t_dw = _wide(old), _wide(new)
     w, dw = t_w.numpy(), t_dw.numpy()
@@ -186,7 +194,7 @@ def _add_block(pieces: list[_Piece]) -> None:
         w[~before_ok] = 0.0
         weight_sq = _squares(t_w, places)
         for p, at in zip(pieces, places, strict=True):
-            p.sums.nonfinite_after += len(p.old) - _true(after_ok[at])
+            p.sums.nonfinite_after += p.n - _true(after_ok[at])
         finite = before_ok & after_ok
         w[~finite], dw[~finite] = 0.0, 0.0
     moved = np.not_equal(w, dw)
@@ -203,7 +211,8 @@ def _add_block(pieces: list[_Piece]) -> None:
         t = p.sums
         t.weight_sq += weight_sq[i]
         t.update_sq += update_sq[i]
-        t.moved += _true(moved[at])
+        changed = _true(moved[at])
+        t.moved += changed
         if finite is None or finite[at].any():
             largest = float(np.maximum.reduce(size[at]))
             t.update_amax = largest if t.update_amax is None else max(t.update_amax, largest)
@@ -211,7 +220,7 @@ def _add_block(pieces: list[_Piece]) -> None:
         t.absorbed_bf16 += _true(lost_bf16, at)
         t.grad_nonzero += _true(wanted, at)
         t.unchanged += _true(kept, at)
-        _add_ratios(codes[at], _true(moved[at]), _true(heavy[at]), _true(both[at]), t)
+        _add_ratios(codes[at], changed, _true(heavy[at]), _true(both[at]), t)
 
 
 def _true(mask: NDArray[np.bool_] | None, at: slice = slice(None)) -> int:
@@ -220,11 +229,17 @@ def _true(mask: NDArray[np.bool_] | None, at: slice = slice(None)) -> int:
 
 def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
     """A copy on the host, which is ours: `Tensor.numpy()` makes a storage unresizable."""
-    return torch.cat([x.to("cpu") for x in parts])
+    return torch.cat(parts if all(x.device.type == "cpu" for x in parts) else [x.to("cpu") for x in parts])
 
 
 def _squares(x: torch.Tensor, places: list[slice]) -> list[float]:
-    return [torch.dot(part, part).item() for part in (x[at] for at in places)]
+    if len(places) == 1:
+        return [torch.dot(x, x).item()]
+    squares = torch.mul(x, x).numpy()
+    # A float64 may overflow: that must not raise a RuntimeWarning in the user's process.
+    with np.errstate(over="ignore"):
+        found: list[float] = np.add.reduceat(squares, [at.start for at in places]).tolist()
+    return found
 
 
 def _unchanged(
@@ -260,24 +275,28 @@ def _finite_nonzero(own: torch.Tensor) -> NDArray[np.bool_]:
     """Overwrites its argument."""
     own = own.to(torch.float32) if own.element_size() == 1 else own
     bits = _bits(own)
-    # Without the sign, finite and nonzero is an interval of the bits.
+    # Without the sign, finite and nonzero is an interval of the bits; less one, zero is the largest of all.
     magnitude = np.left_shift(bits, 1, out=bits).view(bits.dtype.str.replace("i", "u"))
-    found: NDArray[np.bool_] = (magnitude != 0) & (magnitude < 2 * _inf_bits(own.dtype))
+    found: NDArray[np.bool_] = np.subtract(magnitude, 1, out=magnitude) < 2 * _inf_bits(own.dtype) - 1
     return found
 
 
-def _ratio_codes(size: NDArray[np.float64], weight: NDArray[np.float64]) -> torch.Tensor:
+def _ratio_codes(size: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.uint8]:
     """uint8: the bin of each ratio."""
     # The difference of two positive floats' bits, shifted down by the mantissa, is floor(log2(size / weight)):
     # the exponents differ by it, less one where the mantissa of size is the smaller. No division, no rounding.
     difference = np.subtract(size.view(np.int64), weight.view(np.int64))
     exponent = np.right_shift(difference, 52, out=difference).astype(np.int16)
     np.clip(exponent, RATIO_MIN, RATIO_MAX, out=exponent)
-    return torch.from_numpy(np.subtract(exponent, RATIO_MIN, out=exponent).astype(np.uint8))
+    return np.subtract(exponent, RATIO_MIN, out=exponent).astype(np.uint8)
 
 
-def _add_ratios(codes: torch.Tensor, moved: int, heavy: int, both: int, t: _Sums) -> None:
-    counts: NDArray[np.int64] = torch.bincount(codes, minlength=_BINS).numpy()
+def _add_ratios(codes: NDArray[np.uint8], moved: int, heavy: int, both: int, t: _Sums) -> None:
+    counts: NDArray[np.int64]
+    if len(codes) < _FEW:
+        counts = np.bincount(codes, minlength=_BINS)
+    else:
+        counts = torch.bincount(torch.from_numpy(codes), minlength=_BINS).numpy()
     # Zeros came out in known bins: an update of 0 in the first, a weight of 0 in the last, both 0 in that of 2^0.
     counts[0] -= heavy - both
     counts[-1] -= moved - both

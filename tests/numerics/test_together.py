@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ampscope.numerics.aside import MOST as MIDDLE
 from ampscope.numerics.histogram import ExponentHistogram, exponent_histogram
 from ampscope.numerics.rows import StatsRows
 from ampscope.numerics.together import FEW, MOST, ROOM, Together
@@ -81,7 +82,7 @@ def test_shapes_and_strides(check: Check) -> None:
 @pytest.mark.parametrize(
     "x",
     [
-        torch.ones(FEW + 1),
+        torch.ones(MIDDLE + 1),
         torch.empty(0),
         torch.ones(3, dtype=torch.float64),
         torch.ones(3, dtype=torch.complex64).conj(),
