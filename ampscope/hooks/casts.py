@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -16,6 +17,9 @@ Site = tuple[int, int, str]
 _AUTOCAST_SOURCE = torch.amp.autocast_mode.__file__
 _ENGINE_SOURCE = torch.autograd.graph.__file__
 _DISPATCH = "__torch_dispatch__"
+_TORCH = os.path.dirname(torch.__file__)
+_WRAPPERS = (os.path.join(_TORCH, "_compile.py"), os.path.join(_TORCH, "_dynamo", "eval_frame.py"))
+"""torch keeps Dynamo out of the handlers of modes by frames of its own, between the handler and its caller."""
 
 
 def call_site() -> Site | None:
@@ -30,6 +34,8 @@ def call_site() -> Site | None:
         if frame.f_code.co_name == _DISPATCH:
             site = frame.f_back
         frame = frame.f_back
+    while site is not None and site.f_code.co_filename in _WRAPPERS:
+        site = site.f_back
     return None if site is None else (id(site), site.f_lasti, site.f_code.co_filename)
 
 

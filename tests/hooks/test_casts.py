@@ -166,7 +166,7 @@ def test_under_a_mode_of_the_user() -> None:
             torch.relu(x.half())
             torch.mm(x, w)
 
-    assert labels(run)[0] == "f>h:user"
+    assert labels(run) == ["f>h:user", "f>h:autocast", "f>h:autocast"]
 
 
 def test_the_parameter_that_was_cast_is_named() -> None:
