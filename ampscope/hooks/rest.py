@@ -61,14 +61,12 @@ class Rest:
     # -- beginning ------------------------------------------------------------------------------------------------
 
     def ask(self, segments: int) -> None:
-        """Rest for so many segments: at once, or as soon as the scaler of the last step has updated; 0 takes that
-        back."""
+        """Rest for so many segments as soon as `begin` is called; 0 takes that back."""
         self._due = segments
-        if segments and not self._session.outbox.hold:
-            self.begin(None)
 
     def begin(self, scaler: Any) -> None:
-        """Begin the rest that is due, if this is a loop that may rest. `scaler` has just updated."""
+        """Begin the rest that is due, if this is a loop that may rest. A step has just ended: with the update of
+        `scaler`, if that is not None."""
         due, self._due = self._due, 0
         if not due or self.on or not self._possible(scaler):
             return
@@ -174,8 +172,9 @@ class Rest:
         self._parameters.backward_begins()
         self._left -= 1
         if self._left <= 0 or now > self._until:
+            scaler = self._scaled_by() if self._scaled_by is not None else None
             self.end()
-            self._session.reopen()
+            self._session.reopen(scaler)
 
     def _end_step(self) -> None:
         """End the rest; a step that waited for the scaler to update ends with it."""

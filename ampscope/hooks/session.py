@@ -294,6 +294,8 @@ class Session:
                 self.last_backward_end = 0.0
                 self.segment = self.clock.open_segment()
             self._open(self.segment)
+            if not self.outbox.hold:
+                self.rest.begin(None)
 
     def _open(self, segment: Segment) -> None:
         level = self.budget.choose(
@@ -312,10 +314,11 @@ class Session:
         resting = level == "rest"
         self.rest.ask(self.budget.rest_segments(segment.index, self.clock.next_step) if resting else 0)
 
-    def reopen(self) -> None:
-        """A rest has ended with a step: think again about how much is wanted."""
+    def reopen(self, scaler: Any) -> None:
+        """A rest has ended with a step, and the update of `scaler`: think again about how much is wanted."""
         with self.filing:
             self._open(self.segment)
+            self.rest.begin(scaler)
 
     def file_rested(self, ends: Sequence[float], scaled: Sequence[Row], optimizer: str) -> None:
         """File the steps of a rest: when each ended, and, with a GradScaler, its row of `scaler`."""

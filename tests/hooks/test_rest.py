@@ -125,6 +125,21 @@ def test_nothing_of_training_changes(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(plain, seen, strict=True))
 
 
+@pytest.mark.parametrize("scaled", [True, False])
+def test_one_rest_follows_the_other(tmp_path: Path, scaled: bool) -> None:
+    def train() -> None:
+        step, *_ = loop(scaled)
+        for _ in range(700):
+            step()
+
+    trace = record(tmp_path, train)
+    found = rows(
+        trace,
+        "SELECT avg(CAST(n_backward IS NULL AS INT)) AS share FROM steps WHERE segment BETWEEN 256 AND 699",
+    )
+    assert found[0]["share"] > 0.95
+
+
 def places() -> dict[str, Any]:
     return {
         "engine": torch.autograd._engine_run_backward,  # type: ignore[attr-defined]
