@@ -121,6 +121,7 @@ class Collector:
         idle: Callable[[], bool] = never,
         shortcut: Shortcut | None = None,
         loop: bool = False,
+        stand_in: Callable[[Any, Any], Any] | None = None,
     ) -> None:
         """Observe a torch function, but not while `idle()` holds, and by the shortcut while that is taken; `before`
         and `after` are guarded here."""
@@ -133,6 +134,7 @@ class Collector:
             idle=idle,
             shortcut=shortcut,
             loop=loop,
+            stand_in=stand_in,
         )
 
 

@@ -103,18 +103,22 @@ class Optimizers(Collector):
     # -- steps ------------------------------------------------------------------------------------------------------
 
     def _pre(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        session = self.session
-        if session.rest.on and session.rest.of(optimizer):
+        rest = self.session.rest
+        if rest.on and ((rest.optimizer() is optimizer and not rest.stepped) or rest.interrupted()):
             return
-        short = session.shortcuts
+        short = self.session.shortcuts
         if not short.on or short.optimizer.begin((optimizer,), {}) is DECLINED:
             self._before_step(optimizer)
 
     def _post(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         here = self.here
         short = self.session.shortcuts
-        if self.session.rest.on:
-            short.rested.end(None, None, None)
+        rest = self.session.rest
+        if rest.on:
+            if rest.scaled:
+                rest.stepped = True
+            else:
+                rest.tick()
         elif short.on and len(here.stack) == 1 and here.stack[0] == self.session.optimizers.name(optimizer):
             short.optimizer.end(here.stack[0], None, None)
         else:

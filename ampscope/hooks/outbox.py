@@ -40,6 +40,7 @@ class Outbox:
         self._deferred = deferred
         self._send = send
         self._ended: deque[Segment] = deque()
+        self._late_s = 0.0
 
     def add(self, segment: Segment) -> None:
         self._deferred.ship()
@@ -60,12 +61,20 @@ class Outbox:
                 first = self._ended[0]
                 if not wait and len(self._ended) < WAITING and not all(r.ready() for r in first.reads):
                     return
-                for reads in first.reads:
-                    reads.deliver()
+                if first.reads:
+                    began = time.perf_counter()
+                    for reads in first.reads:
+                        reads.deliver()
+                    self._late_s += time.perf_counter() - began
                 complete.append(self._ended.popleft())
         finally:
             if complete:
                 self._send(complete)
+
+    def take_late_s(self) -> float:
+        """Seconds that went into the values of segments that had ended, since the last call."""
+        late_s, self._late_s = self._late_s, 0.0
+        return late_s
 
     def _waits_for_company(self) -> bool:
         ended = self._ended

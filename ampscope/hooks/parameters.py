@@ -28,7 +28,7 @@ class Parameters(Collector):
         self._handles: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
         self._owners: dict[int, tuple[str, int]] = {}
         self._groups: dict[str, tuple[int, ...]] = {}
-        self._fed_now: list[torch.Tensor] = []
+        self.fed_now: list[torch.Tensor] = []
         self._last_fed: tuple[int, ...] = ()
         self._last_names: tuple[list[str], list[str]] = ([], [])
         self.grad_state: dict[str, str] = {}
@@ -53,7 +53,7 @@ class Parameters(Collector):
             # Of a parameter that is gone: what it was fed must not count for this one, which has its identity now.
             self.session.segment.fed.pop(id(param), None)
         # A builtin: the engine calls it for each parameter of each backward, also in steps that are only counted.
-        handle = param.register_post_accumulate_grad_hook(self._fed_now.append)
+        handle = param.register_post_accumulate_grad_hook(self.fed_now.append)
         self._handles[id(param)] = (weakref.ref(param), handle)
 
     def own(self, optimizer: torch.optim.Optimizer, name: str) -> None:
@@ -85,13 +85,13 @@ class Parameters(Collector):
     # -- what a backward feeds --------------------------------------------------------------------------------
 
     def backward_begins(self) -> None:
-        self._fed_now.clear()
+        self.fed_now.clear()
 
     def backward_ends(self, scaled: str) -> tuple[list[str], list[str]]:
         """(names of the parameters that this backward fed, their optimizers)."""
         fed = self.session.segment.fed
-        now = tuple(map(id, self._fed_now))
-        self._fed_now.clear()
+        now = tuple(map(id, self.fed_now))
+        self.fed_now.clear()
         for key in now:
             fed.setdefault(key, len(fed))
         if now != self._last_fed:

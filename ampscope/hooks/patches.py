@@ -109,6 +109,7 @@ class Patches:
     def __init__(self) -> None:
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._of_loop: list[tuple[Any, str, Any, Any]] = []
+        self._stand_ins: list[tuple[Any, str, Any, Any]] = []
         self._asleep = False
 
     def wrap(
@@ -122,10 +123,12 @@ class Patches:
         idle: Callable[[], bool] = never,
         shortcut: Shortcut | None = None,
         loop: bool = False,
+        stand_in: Callable[[Any, Any], Any] | None = None,
     ) -> None:
         """Replace `owner.name`, and the same object under the same name in each of `aliases`. While `idle()` holds
         the original is called and nothing else; while a shortcut is taken, it is asked first. `loop`: a training
-        loop calls it in every step, and `suspend` takes it away.
+        loop calls it in every step, and `suspend` takes it away. `stand_in(original, observed)` makes what observes
+        it then instead.
 
         Does nothing when torch has no such name: features are detected, not assumed.
         """
@@ -176,28 +179,33 @@ class Patches:
                 self._replaced.append((place, name, original, observed))
                 if loop:
                     self._of_loop.append(self._replaced[-1])
+                elif stand_in is not None:
+                    other = unseen_by_warnings(functools.wraps(original)(stand_in(original, observed)))
+                    self._stand_ins.append((place, name, other, observed))
 
     def suspend(self) -> None:
         """Take away what was placed for the loop, until `resume`."""
         self._asleep = True
-        for owner, name, original, observed in self._of_loop:
+        for owner, name, other, observed in (*self._of_loop, *self._stand_ins):
             if _current(owner, name) is observed:
-                setattr(owner, name, original)
+                setattr(owner, name, other)
 
     def resume(self) -> None:
         """End `suspend`."""
-        for owner, name, original, observed in self._of_loop:
-            if _current(owner, name) is original:
+        for owner, name, other, observed in (*self._of_loop, *self._stand_ins):
+            if _current(owner, name) is other:
                 setattr(owner, name, observed)
         self._asleep = False
 
     def remove(self) -> None:
         """Put the originals back where nobody else has wrapped ours since."""
+        self.resume()
         for owner, name, original, observed in reversed(self._replaced):
             if _current(owner, name) is observed:
                 setattr(owner, name, original)
         self._replaced.clear()
         self._of_loop.clear()
+        self._stand_ins.clear()
 
 
 def _current(owner: Any, name: str) -> Any:

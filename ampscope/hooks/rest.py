@@ -18,6 +18,7 @@ import torch
 from torch.amp.grad_scaler import OptState
 
 from ampscope.hooks.clock import Row
+from ampscope.hooks.deferred import unseen
 from ampscope.hooks.scaler import policy_of
 
 if TYPE_CHECKING:
@@ -35,19 +36,23 @@ class Rest:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._parameters: Parameters | None = None
+        self._fed: list[torch.Tensor] = []
+        """Where the hooks of parameters, which stay, note what backward has fed."""
         self._scaler: Any = None
         self.on = False
         self._due = 0
         self._left = 0
         self._until = 0.0
-        self._optimizer: Any = None
-        """Weak, as `_scaled_by`."""
+        self.optimizer: Any = None
+        """A weak reference, as `_scaled_by`."""
         self._name = ""
         self._scaled_by: Any = None
         self._scaler_name = ""
         self._policy: Row = {}
-        self._stepped = False
+        self.scaled = False
+        """A scaler is in use: a step ends with its update."""
+        self.stepped = False
+        """The optimizer has stepped, and the update of the scaler is to come."""
         self._ends: list[float] = []
         """When each step so far ended."""
         self._scaled: list[Row] = []
@@ -55,7 +60,7 @@ class Rest:
 
     def connect(self, parameters: Parameters, scaler: Scaler) -> None:
         """The collectors whose state a rest keeps true. Without them there is none."""
-        self._parameters = parameters
+        self._fed = parameters.fed_now
         self._scaler = scaler
 
     # -- beginning ------------------------------------------------------------------------------------------------
@@ -72,7 +77,7 @@ class Rest:
             return
         self._left = due
         self._until = time.perf_counter() + LONGEST_S
-        self._stepped = False
+        self.stepped = False
         for collector in self._session.collectors:
             collector.rest()
         self.on = True
@@ -95,8 +100,8 @@ class Rest:
         if len(found) != 1:
             return False
         self._name, optimizer = found[0]
-        self._optimizer = weakref.ref(optimizer)
-        self._scaled_by = None
+        self.optimizer = weakref.ref(optimizer)
+        self._scaled_by, self.scaled = None, scaler is not None
         if scaler is not None:
             self._scaled_by = weakref.ref(scaler)
             self._scaler_name = session.objects.name(scaler)
@@ -107,51 +112,71 @@ class Rest:
 
     # -- what is still seen ---------------------------------------------------------------------------------------
 
-    def of(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether this optimizer may step without ending the rest, which is ended otherwise."""
-        if self._optimizer() is optimizer and not self._stepped:
-            return True
-        self._end_step()
+    def observed_update(self, original: Any, observed: Any) -> Any:
+        """What `GradScaler.update` is during a rest: a few lines for the update after a step, and for any other what
+        it is otherwise."""
+        is_compiling = torch.compiler.is_compiling
+
+        def update(*args: Any, **kwargs: Any) -> Any:
+            if (
+                not self.stepped
+                or len(args) != 1
+                or kwargs
+                or args[0] is not self._scaled_by()
+                or is_compiling()
+            ):
+                return observed(*args, **kwargs)
+            result = original(*args)
+            self.tick(args[0])
+            return result
+
+        return update
+
+    def interrupted(self) -> bool:
+        """A step that is none of a rest begins: end the rest. False."""
+        try:
+            self._end_step()
+        except Exception as error:
+            self._session.shortcuts.failed(error)
         return False
 
-    def stepped(self) -> None:
-        """The optimizer has stepped."""
-        if self._scaled_by is None:
-            self._tick()
-        else:
-            self._stepped = True
-
-    def updates(self, scaler: Any) -> bool:
-        """A scaler is about to update. False when that ends the rest: the step was skipped, or is none."""
-        if not scaler.is_enabled() or (self._stepped and self._scales(scaler)):
-            return True
+    def no_step(self, scaler: Any) -> None:
+        """A scaler updates without the step before that a rest knows: end the rest, and tell a skip."""
         self._end_step()
         self._tell_skip(scaler)
-        return False
 
-    def updated(self, scaler: Any, error: BaseException | None) -> None:
-        """The scaler has updated after a step, or has raised `error`."""
-        if not self._scales(scaler):
-            return
-        name = self._scaler_name
-        if error is not None:
-            self._end_step()
-            call = self._session.call_row("scaler.update", object=name, phase="other")
-            self._session.calls.failed(call, error)
-            return
-        self._stepped = False
-        row: Row = {"scale": self._scaler.known_scales[name]}
+    def tick(self, scaler: Any = None) -> None:
+        """A step has ended, with the update of `scaler` if that is not None."""
+        began = time.perf_counter()
+        try:
+            self.stepped = False
+            if scaler is not None:
+                self._read(scaler)
+            self._ends.append(began)
+            self._fed.clear()
+            self._left -= 1
+            if self._left <= 0 or began > self._until:
+                self.end()
+                self._session.reopen(scaler)
+        except Exception as error:
+            self._session.shortcuts.failed(error)
+        self._session.shortcuts.own_s += time.perf_counter() - began
+
+    def _read(self, scaler: Any) -> None:
+        known, name = self._scaler.known_scales, self._scaler_name
+        row: Row = {"scale": known[name]}
+        scale, tracker = scaler._scale, scaler._growth_tracker
         self._scaled.append(row)
-        self._scaler.read(scaler, name, self._scaled[-1:])
-        self._tick()
-
-    def _scales(self, scaler: Any) -> bool:
-        return self._scaled_by is not None and self._scaled_by() is scaler
+        if scale.is_cpu and unseen(scale):
+            row["scale_after"] = known[name] = scale.item()
+            row["growth_tracker"] = tracker.item()
+        else:
+            self._scaler.read(scaler, name, [row])
 
     def _tell_skip(self, scaler: Any) -> None:
         """The optimizer was not called: because the scaler found an overflow, or because the script left it out."""
         session = self._session
-        optimizer, name = self._optimizer(), session.objects.name(scaler)
+        optimizer, name = self.optimizer(), session.objects.name(scaler)
         state = scaler._per_optimizer_states.get(id(optimizer))
         if optimizer is None or state is None or state["stage"] is not OptState.STEPPED:
             return
@@ -165,20 +190,9 @@ class Rest:
         )
         self._scaler.step_ends(self._scaler.step_begins(scaler, optimizer, name, self._name, row), None)
 
-    def _tick(self) -> None:
-        assert self._parameters is not None
-        now = time.perf_counter()
-        self._ends.append(now)
-        self._parameters.backward_begins()
-        self._left -= 1
-        if self._left <= 0 or now > self._until:
-            scaler = self._scaled_by() if self._scaled_by is not None else None
-            self.end()
-            self._session.reopen(scaler)
-
     def _end_step(self) -> None:
         """End the rest; a step that waited for the scaler to update ends with it."""
-        stepped, self._stepped = self._stepped, False
+        stepped, self.stepped = self.stepped, False
         self.end()
         if stepped:
             self._session.end_segment("stepped", self._name)

@@ -76,7 +76,13 @@ class Scaler(Collector):
             cls, "unscale_", self._before_unscale, self._after_unscale, shortcut=short.unscale, loop=True
         )
         self.wrap(cls, "step", self._before_step, self._after_step, shortcut=short.step, loop=True)
-        self.wrap(cls, "update", after=self._update, shortcut=short.update)
+        self.wrap(
+            cls,
+            "update",
+            after=self._update,
+            shortcut=short.update,
+            stand_in=self.session.rest.observed_update,
+        )
         self.wrap(cls, "load_state_dict", after=self._loaded)
 
     # -- construction -------------------------------------------------------------------------------------------

@@ -370,7 +370,8 @@ class Session:
             if reads is not None:
                 segment.reads.append(reads)
         segment.own_s += self.shortcuts.take_own_s()
-        self.budget.charge(segment.level, segment.own_s, self.sink.writer_seconds)
+        late_s = min(segment.own_s, self.outbox.take_late_s())
+        self.budget.charge(segment.level, segment.own_s, self.sink.writer_seconds, late_s)
         step, opt_step = self.clock.assign(segment, optimizer)
         segment.key = {"step": step, "segment": segment.index, "opt": optimizer, "opt_step": opt_step}
         self.outbox.add(segment)

@@ -61,7 +61,6 @@ class Shortcuts(Collector):
         self.step = Shortcut(self, self._before_step, self._after_step)
         self.update = Shortcut(self, self._before_update, self._after_update)
         self.optimizer = Shortcut(self, self._before_optimizer, self._after_optimizer)
-        self.rested = Shortcut(self, self._before_optimizer, self._after_rested)
         self._connected = True
 
     @property
@@ -180,10 +179,11 @@ class Shortcuts(Collector):
         if len(args) != 1 or kwargs:
             rest.end()
             return DECLINED
-        if rest.on:
-            return (args[0], None) if rest.updates(args[0]) else DECLINED
         if not args[0].is_enabled():
             return None
+        if rest.on:
+            rest.no_step(args[0])
+            return DECLINED
         name = self.session.objects.name(args[0])
         # The update of a step that was recorded is recorded as well.
         if name not in self._scaler.known_scales or self._scaler.step_recorded.get(name):
@@ -194,9 +194,6 @@ class Shortcuts(Collector):
         if token is None:
             return
         scaler, name = token
-        if name is None:
-            self.session.rest.updated(scaler, error)
-            return
         self._scaler.step_recorded.pop(name, None)
         row = self._withhold(
             {
@@ -289,9 +286,6 @@ class Shortcuts(Collector):
         )
         segment.lr = learning_rate(optimizer)
         return name
-
-    def _after_rested(self, token: Any, result: Any, error: BaseException | None) -> None:
-        self.session.rest.stepped()
 
     def _after_optimizer(self, name: Any, result: Any, error: BaseException | None) -> None:
         session = self.session

@@ -13,6 +13,7 @@ from ampscope.hooks.budget import (
     LOOK_UP,
     PULSES,
     UNSEEN,
+    UNSEEN_OF_SAMPLES,
     Budget,
     is_census,
     is_milestone,
@@ -41,7 +42,7 @@ def test_own_time_stays_within_the_share_and_the_grace(share: float, step_s: flo
         milestones += cost if is_milestone(index) else 0.0
         wall += step_s + cost
         budget.charge(level, cost)
-    assert budget.spent_s <= max(GRACE_S, share * wall) + milestones + range_s
+    assert budget.spent_s <= max(GRACE_S, share * wall) + UNSEEN_OF_SAMPLES * (milestones + range_s)
 
 
 @settings(deadline=None)
@@ -115,6 +116,18 @@ def test_the_writer_counts_but_for_its_start() -> None:
     assert budget.spent_s == pytest.approx(0.25)
 
 
+def test_what_a_sample_leaves_to_be_done_is_its_own() -> None:
+    budget = Budget(share=0.02)
+    budget.profiled = 3
+    assert budget.choose(63, 0.0, 1, 63) == "range"
+    budget.charge("range", 0.1)
+    assert budget.choose(64, 0.0, 1, 64) == "pulse"
+    budget.charge("pulse", 0.3, late_s=0.2)
+    assert budget.last_cost["range"] == pytest.approx(UNSEEN_OF_SAMPLES * 0.3)
+    assert budget.pulses_s == budget.last_cost["pulse"] == pytest.approx(UNSEEN * 0.1)
+    assert budget.spent_s == pytest.approx(UNSEEN_OF_SAMPLES * 0.3 + UNSEEN * 0.1)
+
+
 def test_a_fixed_interval_and_a_window() -> None:
     every = Budget(share=0.0, every=3, level="range")
     assert [every.choose(i, 0.0, 1, i) for i in range(6)] == ["range", "pulse", "pulse"] * 2
@@ -142,7 +155,7 @@ def test_op_times_wait_until_they_are_in_hand() -> None:
     budget.charge("census", GRACE_S + 0.1)
     wall = [5.2 * i for i in range(80)]
     chosen = [i for i in range(80) if budget.choose(i, wall[i], 1, i) == "profile"]
-    assert chosen == [11, 64]
+    assert chosen == [15, 64]
 
 
 def test_op_times_of_a_late_window() -> None:

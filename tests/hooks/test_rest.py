@@ -194,7 +194,7 @@ def test_a_step_of_a_rest_enters_little_of_ampscope(tmp_path: Path) -> None:
         assert session().rest.on
 
     record(tmp_path, train)
-    assert entered <= 4 * 26
+    assert entered <= 4 * 10
 
 
 def test_a_skip_is_told_and_brings_pulses(tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_a_failure_in_a_rest_ends_it_and_not_training(tmp_path: Path) -> None:
     def train() -> None:
         step, *_ = loop()
         until_resting(step)
-        session().rest._parameters = None  # what a tick needs
+        session().rest._fed = None  # what a tick needs
         for _ in range(20):
             step()
         assert not session().rest.on
