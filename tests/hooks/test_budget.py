@@ -82,7 +82,7 @@ def test_loops_that_cannot_pay_for_counting_rest_until_something_is_due() -> Non
     assert budget.choose(129, 1.0, 1, 129) == "pulse"
     assert budget.choose(130, 1.0, 1, 130) == "rest"
     assert budget.rest_segments(130, 130) == 255 - 130, "the next milestone"
-    assert budget.rest_segments(300, 300) == 129 + LOOK_UP + 1 - 300, "a pulse once in a while"
+    assert budget.rest_segments(600, 600) == 129 + LOOK_UP + 1 - 600, "a pulse once in a while"
     window = Budget(share=0.02, window=(140, None))
     window.last_pulse = 129
     assert window.rest_segments(130, 120) == 20, "the window that was asked for"
