@@ -49,6 +49,10 @@ class Backward(Collector):
             loop=True,
         )
 
+    def switch_off(self) -> None:
+        super().switch_off()
+        self._parameters.stop_noting()
+
     def listen(self, listener: Any) -> None:
         """`listener()` is called after each outermost backward, while the gradients are fresh."""
         self._listeners.append(listener)

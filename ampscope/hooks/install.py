@@ -120,7 +120,7 @@ def _collectors(session: Session) -> list[Any]:
     backward.at_end(census.after_backward)
     backward.bad_loss = aftermath.on_bad_loss
     session.shortcuts.connect(parameters, optimizers, scaler, backward, census)
-    session.rest.connect(parameters, scaler)
+    session.rest.connect(parameters, optimizers, scaler)
     return [
         session.shortcuts,
         *order,

@@ -43,7 +43,8 @@ class Optimizers(Collector):
         self._before: list[Any] = []
         self._after: list[Any] = []
         self.described: dict[str, tuple[Any, ...]] = {}
-        self._row: dict[str, Any] | None = None
+        self.nested = False
+        """An optimizer has stepped within the step of another."""
 
     def listen(self, before: Any, after: Any) -> None:
         self._before.append(before)
@@ -134,12 +135,13 @@ class Optimizers(Collector):
         here.stack.append(name)
         session.here.in_optimizer = len(here.stack)
         if len(here.stack) > 1:
+            self.nested = True
             return
         session.trains()
         session.work_begins()
         if not session.counting:
             self.parameters.own(optimizer, name)
-        self._row = session.call_row(
+        session.call_row(
             "optimizer.step",
             object=name,
             phase="optimizer",

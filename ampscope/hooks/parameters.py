@@ -35,10 +35,15 @@ class Parameters(Collector):
         """Per optimizer: whether its gradients carry the loss scale now. Absent: no gradient since it stepped."""
 
     def remove(self) -> None:
-        for _, handle in self._handles.values():
-            handle.remove()
+        self.stop_noting()
         self._handles.clear()
         super().remove()
+
+    def stop_noting(self) -> None:
+        """Take the hooks off the parameters: nobody asks any more what a backward has fed."""
+        for _, handle in self._handles.values():
+            handle.remove()
+        self.fed_now.clear()
 
     def new_root(self, root: torch.nn.Module) -> None:
         for _, param in parameters(root):

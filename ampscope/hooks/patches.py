@@ -95,7 +95,7 @@ def unseen_by_warnings(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _leave_out_caller(error: BaseException) -> None:
+def leave_out_caller(error: BaseException) -> None:
     """From Python 3.11 on a re-raise adds no entry for its frame: the traceback is the plain one."""
     trace = error.__traceback__
     if trace is not None:
@@ -147,7 +147,7 @@ class Patches:
                 try:
                     return original(*args, **kwargs)
                 except BaseException as error:
-                    _leave_out_caller(error)
+                    leave_out_caller(error)
                     raise
             if shortcut is not None and shortcut.gate.on:
                 token = shortcut.begin(args, kwargs)
@@ -156,7 +156,7 @@ class Patches:
                         result = original(*args, **kwargs)
                     except BaseException as error:
                         shortcut.end(token, None, error)
-                        _leave_out_caller(error)
+                        leave_out_caller(error)
                         raise
                     shortcut.end(token, result, None)
                     return result
@@ -167,7 +167,7 @@ class Patches:
             except BaseException as error:
                 if after is not None:
                     after(call, token, None, error)
-                _leave_out_caller(error)
+                leave_out_caller(error)
                 raise
             if after is not None:
                 after(call, token, result, None)

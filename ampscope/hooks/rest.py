@@ -19,9 +19,11 @@ from torch.amp.grad_scaler import OptState
 
 from ampscope.hooks.clock import Row
 from ampscope.hooks.deferred import unseen
+from ampscope.hooks.patches import leave_out_caller
 from ampscope.hooks.scaler import policy_of
 
 if TYPE_CHECKING:
+    from ampscope.hooks.optimizers import Optimizers
     from ampscope.hooks.parameters import Parameters
     from ampscope.hooks.scaler import Scaler
     from ampscope.hooks.session import Session
@@ -38,6 +40,7 @@ class Rest:
         self._session = session
         self._fed: list[torch.Tensor] = []
         """Where the hooks of parameters, which stay, note what backward has fed."""
+        self._optimizers: Any = None
         self._scaler: Any = None
         self.on = False
         self._due = 0
@@ -58,9 +61,10 @@ class Rest:
         self._scaled: list[Row] = []
         """With a scaler: what will be the row of each in `scaler`."""
 
-    def connect(self, parameters: Parameters, scaler: Scaler) -> None:
+    def connect(self, parameters: Parameters, optimizers: Optimizers, scaler: Scaler) -> None:
         """The collectors whose state a rest keeps true. Without them there is none."""
         self._fed = parameters.fed_now
+        self._optimizers = optimizers
         self._scaler = scaler
 
     # -- beginning ------------------------------------------------------------------------------------------------
@@ -86,6 +90,7 @@ class Rest:
         session = self._session
         if (
             self._scaler is None
+            or self._optimizers.nested
             or session.clock.optimizers != 1
             or len(self._scaler.known_scales) > 1
             or session.modules
@@ -126,7 +131,12 @@ class Rest:
                 or is_compiling()
             ):
                 return observed(*args, **kwargs)
-            result = original(*args)
+            try:
+                result = original(*args)
+            except BaseException as error:
+                self._update_raised(error)
+                leave_out_caller(error)
+                raise
             self.tick(args[0])
             return result
 
@@ -139,6 +149,14 @@ class Rest:
         except Exception as error:
             self._session.shortcuts.failed(error)
         return False
+
+    def _update_raised(self, error: BaseException) -> None:
+        try:
+            self._end_step()
+            row = self._session.call_row("scaler.update", object=self._scaler_name, phase="other")
+            self._session.calls.failed(row, error)
+        except Exception as failure:
+            self._session.shortcuts.failed(failure)
 
     def no_step(self, scaler: Any) -> None:
         """A scaler updates without the step before that a rest knows: end the rest, and tell a skip."""

@@ -106,7 +106,10 @@ class Session:
         """Remove the hooks, file unfinished work as cut off, write what is left. Idempotent."""
         if self.closed:
             return
-        self.rest.end()
+        try:
+            self.rest.end()
+        except Exception as error:
+            self.fail(self.shortcuts, error)
         self.closed = True
         for collector in reversed(self.collectors):
             try:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from ampscope.hooks.backward import Backward
 from tests.support.recording import batch, mlp, record, rows
 
 
@@ -84,3 +87,23 @@ def test_a_backward_that_raises_is_noted_and_passes_through(tmp_path: Path) -> N
     assert len(caught) == 1
     errors = rows(trace, "SELECT error FROM calls WHERE call='backward' ORDER BY seq")
     assert [r["error"] for r in errors] == [None, "RuntimeError"]
+
+
+def test_parameters_note_nothing_once_nobody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any, *args: Any) -> None:
+        raise RuntimeError("broken")
+
+    def train() -> None:
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        for _ in range(3):
+            model(batch()[0]).sum().backward()
+            optimizer.step()
+        assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
+
+    monkeypatch.setattr(Backward, "_after", broken)
+    trace = record(tmp_path, train, strict=False)
+    assert rows(trace, "SELECT subject FROM events WHERE event = 'collector_error'") == [
+        {"subject": "backward"}
+    ]
+    assert rows(trace, "SELECT count(*) AS n FROM steps WHERE outcome = 'stepped'") == [{"n": 3}]

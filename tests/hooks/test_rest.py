@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -18,6 +19,7 @@ from torch.nn.modules import module as registry
 import ampscope
 from ampscope.hooks import budget, install
 from ampscope.hooks.device_timing import DeviceTimeline
+from ampscope.hooks.tracebacks import is_ours
 from ampscope.trace.reader import open_trace
 from tests.diagnose.judging import judge, only, serious
 from tests.hooks.test_counting import accumulating, gan, without_scaler
@@ -251,6 +253,48 @@ def test_a_second_optimizer_ends_the_rest(tmp_path: Path) -> None:
     steps = rows(trace, "SELECT opt, opt_step, outcome FROM steps WHERE outcome = 'stepped' ORDER BY segment")
     assert [row["opt"] for row in steps[-4:]] == ["SGD#1", "SGD#0", "SGD#0", "SGD#0"]
     assert [row["opt_step"] for row in steps if row["opt"] == "SGD#0"] == list(range(len(steps) - 1))
+
+
+def test_an_optimizer_around_another_does_not_rest(tmp_path: Path) -> None:
+    class Around(torch.optim.SGD):
+        def __init__(self, inner: torch.optim.Optimizer, params: Any) -> None:
+            super().__init__(params, lr=1e-3)
+            self.inner = inner
+
+        def step(self, closure: Any = None) -> Any:
+            self.inner.step()
+            return super().step(closure)
+
+    def train() -> None:
+        model = mlp()
+        optimizer = Around(torch.optim.SGD(model.parameters(), lr=1e-2), model.parameters())
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(batch()[0]), batch()[1]).backward()
+            optimizer.step()
+
+    trace = record(tmp_path, train)
+    found = rows(
+        trace,
+        "SELECT opt, count(*) AS n, max(opt_step) AS last FROM steps WHERE outcome = 'stepped' GROUP BY 1",
+    )
+    assert found == [{"opt": "Around#0", "n": STEPS, "last": STEPS - 1}]
+
+
+def test_an_update_that_raises_after_a_step_is_recorded(tmp_path: Path) -> None:
+    def train() -> None:
+        step, _, optimizer, scaler = loop()
+        until_resting(step)
+        optimizer.step()
+        with pytest.raises(AssertionError) as raised:
+            scaler.update()
+        assert not any(is_ours(frame.f_code) for frame, _ in traceback.walk_tb(raised.tb))
+        step()
+
+    trace = record(tmp_path, train)
+    steps = rows(trace, "SELECT opt_step FROM steps WHERE outcome = 'stepped' ORDER BY segment")
+    assert [row["opt_step"] for row in steps] == list(range(len(steps)))
+    assert rows(trace, "SELECT call FROM calls WHERE error IS NOT NULL") == [{"call": "scaler.update"}]
 
 
 def test_a_step_without_its_update_is_still_a_step(tmp_path: Path) -> None:
