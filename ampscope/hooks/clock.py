@@ -124,7 +124,7 @@ class StepClock:
 
     def pass_over(self, segments: int, optimizer: str, until: float) -> tuple[int, int]:
         """(step, opt_step) of the first of so many segments, each ended by `optimizer` and each a step; the segment
-        that is open counts among them. `until`: when the last of them began, as time.perf_counter gives it."""
+        that is open counts among them. `until`: when the last of them ended, as time.perf_counter gives it."""
         first, done = self._next_step, self._opt_steps.get(optimizer, 0)
         self._next_step += segments
         self._segments += segments - 1

@@ -31,7 +31,7 @@ from ampscope.hooks.say import say
 from ampscope.hooks.settings import Settings
 from ampscope.hooks.shortcuts import Shortcuts
 from ampscope.hooks.sink import Sink
-from ampscope.hooks.step_row import RESTED, step_columns
+from ampscope.hooks.step_row import rested_bundle, step_columns
 
 
 class Session:
@@ -327,26 +327,9 @@ class Session:
         """File the steps of a rest: when each ended, and, with a GradScaler, its row of `scaler`."""
         with self.filing:
             own_s = self.shortcuts.take_own_s()
-            first, began = self.segment, (self.segment.began, *ends[:-1])
-            step, opt_step = self.clock.pass_over(len(ends), optimizer, began[-1])
-            common: Row = {**RESTED, "opt": optimizer, "own_s": own_s / len(ends)}
-            # Their rows are made here: a Segment for each would cost several times as much.
-            bundle = Segment(first.index, first.began, level="count", outcome="ended", ended=ends[-1])
-            for i, ended in enumerate(ends):
-                row = common.copy()
-                row["step"], row["segment"], row["opt_step"] = step + i, first.index + i, opt_step + i
-                row["t_start"], row["duration_s"] = began[i] - self.clock.start, ended - began[i]
-                if scaled:
-                    key = {
-                        "step": step + i,
-                        "segment": first.index + i,
-                        "opt": optimizer,
-                        "opt_step": opt_step + i,
-                    }
-                    scaled[i].update(key)
-                    row["scale"] = scaled[i]["scale"]
-                    bundle.rows.append(("scaler", scaled[i]))
-                bundle.rows.append(("steps", row))
+            step, opt_step = self.clock.pass_over(len(ends), optimizer, ends[-1])
+            common: Row = {"opt": optimizer, "own_s": own_s / len(ends)}
+            bundle = rested_bundle(self.segment, step, opt_step, ends, scaled, common, self.clock.start)
             self.outbox.add(bundle)
             self.budget.charge("rest", own_s, self.sink.writer_seconds)
             self.segment = self.clock.open_segment()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ampscope.hooks.clock import PHASES, Row, Segment
 
 NOT_MEASURED: dict[str, float | None] = dict.fromkeys(PHASES)
@@ -46,3 +48,31 @@ def step_columns(segment: Segment, run_began: float) -> Row:
         "own_s": segment.own_s,
         **segment.device_s,
     }
+
+
+def rested_bundle(
+    first: Segment,
+    step: int,
+    opt_step: int,
+    ends: Sequence[float],
+    scaled: Sequence[Row],
+    common: Row,
+    run_began: float,
+) -> Segment:
+    """The rows of the segments of a rest, in one: a Segment for each would cost several times as much.
+
+    `first` is the first of them, its step and its optimizer's step are `step` and `opt_step`. `ends`: when each ended,
+    as time.perf_counter gave it, like `run_began`. `scaled`: the row of `scaler` of each, or none. `common`: further
+    columns of all."""
+    bundle = Segment(first.index, first.began, level="count", outcome="ended", ended=ends[-1])
+    began = first.began
+    for i, ended in enumerate(ends):
+        key = {"step": step + i, "segment": first.index + i, "opt": common["opt"], "opt_step": opt_step + i}
+        row = {**RESTED, **common, **key, "t_start": began - run_began, "duration_s": ended - began}
+        if scaled:
+            scaled[i].update(key)
+            row["scale"] = scaled[i]["scale"]
+            bundle.rows.append(("scaler", scaled[i]))
+        bundle.rows.append(("steps", row))
+        began = ended
+    return bundle

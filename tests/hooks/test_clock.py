@@ -41,3 +41,16 @@ def test_abandoned_work_is_a_step_by_itself() -> None:
     assert ended(clock, "A") == (0, 0)
     assert ended(clock, None) == (1, None)
     assert ended(clock, "A") == (2, 1)
+
+
+def test_steps_that_were_passed_over_are_counted() -> None:
+    clock = StepClock()
+    assert ended(clock, "A") == (0, 0)
+    clock.open_segment()
+    assert clock.pass_over(5, "A", time.perf_counter()) == (1, 1)
+    assert clock.open_segment().index == 6
+    assert clock.assign(clock.open_segment(), "A") == (6, 6)
+    clock.open_segment()
+    clock.pass_over(2, "A", time.perf_counter())
+    clock.constructed("B")
+    assert ended(clock, "B") == (9, 0), "made after the last of them had ended: a step of its own"
