@@ -314,7 +314,7 @@ class Session:
         if not (counted and self.counting):
             for tell in self._tell["segment_start"]:
                 tell(segment)
-        resting = level == "rest"
+        resting = level == "rest" and segment.counted
         self.rest.ask(self.budget.rest_segments(segment.index, self.clock.next_step) if resting else 0)
 
     def reopen(self, scaler: Any) -> None:
