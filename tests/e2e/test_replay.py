@@ -68,6 +68,23 @@ def test_the_recorded_policy_gives_the_recorded_course_without_a_reading(
     assert (got["skipped"], got["assumed"]) == (want.n_skipped, 0)
 
 
+@pytest.mark.parametrize(
+    ("joined", "course"),
+    [
+        ([(0, 3, 8.0, False)], ([0, 2], [8.0, 8.0])),
+        ([(0, 2, 8.0, True), (2, 5, 4.0, False)], ([0, 2, 6], [8.0, 4.0, 4.0])),
+        ([(0, 2, 8.0, True), (2, 1, 4.0, False)], ([0, 2], [8.0, 4.0])),
+        ([(0, 2, 8.0, False), (2, 1, 8.0, True), (3, 4, 8.0, False)], ([0, 6], [8.0, 8.0])),
+    ],
+)
+def test_the_recorded_course_has_every_change_and_the_end(script: Page, joined: Any, course: Any) -> None:
+    steps, n, scale, skipped = (list(column) for column in zip(*joined, strict=True))
+    found = rounds([None] * len(n), scale, step=steps, n=n, skipped=skipped)
+    got = script.evaluate("(r) => window.ampscope.recorded(r)", found)
+    assert (got["x"], got["y"]) == course
+    assert len(got["skips"]) == sum(count for count, skip in zip(n, skipped, strict=True) if skip)
+
+
 def test_joined_rounds_are_replayed_one_by_one(script: Page) -> None:
     apart = replay(script, rounds([1.0] * 50), 2.0**14, 2.0, 0.5, 3)
     joined = rounds([1.0], n=[50])

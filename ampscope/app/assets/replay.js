@@ -64,6 +64,28 @@
     return out;
   };
 
+  /* The scale that was recorded at every change (first and last round included), and the skipped steps. */
+  a.recorded = function (rounds) {
+    const x = [];
+    const y = [];
+    const skips = [];
+    rounds.step.forEach((step, i) => {
+      const scale = rounds.scale[i];
+      if (scale === null) return;
+      if (!y.length || y[y.length - 1] !== scale) {
+        x.push(step);
+        y.push(scale);
+      }
+      const last = step + rounds.n[i] - 1;
+      if (i === rounds.step.length - 1 && x[x.length - 1] !== last) {
+        x.push(last);
+        y.push(scale);
+      }
+      if (rounds.skipped[i]) for (let j = 0; j < rounds.n[i]; j++) skips.push([step + j, scale]);
+    });
+    return { x: x, y: y, skips: skips };
+  };
+
   /* Share of the nonzero gradients flushed at each histogram that belongs to a taken step: [[step, low, high], …]. */
   a.flushedOver = function (histograms, scaleAt, format) {
     const out = [];

@@ -20,23 +20,6 @@
 
   const log2 = (values) => values.map((v) => (v > 0 ? Math.log2(v) : null));
 
-  /* The recorded scale at every change, from the rounds themselves. */
-  function recorded(rounds) {
-    const x = [];
-    const y = [];
-    const skips = [];
-    rounds.step.forEach((step, i) => {
-      const scale = rounds.scale[i];
-      if (scale === null) return;
-      if (!y.length || y[y.length - 1] !== scale || i === rounds.step.length - 1) {
-        x.push(i === rounds.step.length - 1 ? step + rounds.n[i] - 1 : step);
-        y.push(scale);
-      }
-      if (rounds.skipped[i]) for (let j = 0; j < rounds.n[i]; j++) skips.push([step + j, scale]);
-    });
-    return { x: x, y: y, skips: skips };
-  }
-
   const line = (name, x, y, color, width) => ({
     type: "scatter", mode: "lines", name: name, x: x, y: log2(y), line: { shape: "hv", width: width, color: color },
     customdata: y.map(a.power), hovertemplate: name + "<br>step %{x}<br>scale %{customdata}<extra></extra>",
@@ -143,7 +126,7 @@
         const refused = a.refused(policy);
         if (refused) return [none, none, "GradScaler would refuse this: " + refused, untouched];
         const now = a.replay(data.rounds, policy, data.format);
-        const then = recorded(data.rounds);
+        const then = a.recorded(data.rounds);
         const flushed = {
           now: a.flushedOver(data.histograms, (row) => (now.rowSkipped[row] ? null : now.rowScale[row]), data.format),
           then: a.flushedOver(data.histograms, (row) => data.rounds.scale[row], data.format),
