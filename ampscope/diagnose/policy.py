@@ -118,6 +118,8 @@ class Policy:
     spike_at_once: float = 1.2
     """Of that growth, what has to be there at the very step of the jump: the loss is high because the outputs are. The
     largest of a batch differs by a tenth from one to the next."""
+    spike_seen_within: int = 2
+    """Steps from the jump within which an output has to have been read."""
     vanishing_ratio: float = 1e-4
     """Gradients of the first layers of healthy networks are within a hundredth of those of the last; ten thousand
     times smaller they do not train them."""

@@ -128,9 +128,12 @@ def _grown_module(s: Signals, course: Course, step: int, last: int) -> tuple[str
         by_step = group.groupby("step", sort=True)["amax"].max()
         before = by_step[by_step.index < step].tail(6)
         # What is learnt after a jump grows too, but later.
-        after = by_step[by_step.index >= step]
-        after = after[: max(2, int((after.index <= last).sum()))]
+        soon = step + s.policy.spike_seen_within
+        after = by_step[(by_step.index >= step) & (by_step.index <= max(last, soon))]
         if before.empty or after.empty or before.max() <= 0.0:
+            continue
+        if after.index[0] > soon:
+            # What the model gave when the loss jumped was not read: it may have grown by learning other targets.
             continue
         if after.index[0] == step and after.iloc[0] < s.policy.spike_at_once * float(before.max()):
             # The model still gave what it gave before: the targets changed, and it grows as it learns them.

@@ -58,5 +58,7 @@ def another_task() -> None:
         optimizer.step()
 
 
-def test_silent_when_the_task_changes(tmp_path: Path) -> None:
-    assert "AMP415" not in codes(judge(tmp_path, another_task, every=1))
+@pytest.mark.parametrize("every", [1, 12, 16])
+def test_silent_when_the_task_changes(tmp_path: Path, every: int) -> None:
+    """Also where the outputs were next read when the model had learnt the other task."""
+    assert "AMP415" not in codes(judge(tmp_path, another_task, level="range", every=every))
