@@ -10,14 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from ampscope.trace.reader import open_trace
 from tests.bitexact.registry import COMPILED, LOOPS
 from tests.support.forkserver import ForkServer
 
 RUN_LOOP = Path(__file__).with_name("run_loop.py")
 EAGER = [name for name in LOOPS if name not in COMPILED]
-LEVELS = {"fp16": ["pulse", "range", "census", "watch"], "bf16": ["census"], "fp32": ["census"]}
+LEVELS = {
+    "fp16": ["rest", "count", "pulse", "range", "census", "watch"],
+    "bf16": ["rest", "census"],
+    "fp32": ["census"],
+}
 """Every level where a scaler takes part too; elsewhere the one that holds all collectors."""
 WRITES = {
+    "rest": {"steps"},
+    "count": {"steps"},
     "pulse": {"steps", "calls"},
     "range": {"steps", "calls", "tensors", "modules"},
     "census": {"steps", "calls", "tensors", "modules", "ops"},
@@ -61,6 +68,17 @@ def test_recording_changes_no_bit(name: str, precision: str, left_by: Leave) -> 
 
     for level in LEVELS[precision]:
         assert_same(left_by(name, precision, level), plain)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("level", ["count", "rest"])
+def test_the_zoo_is_counted_and_rests(precision: str, level: str, left_by: Leave, tmp_path: Path) -> None:
+    left_by("sgd_mlp", precision, level)
+    with open_trace(tmp_path / f"run-{level}") as trace:
+        found = trace.sql("SELECT level, n_backward IS NULL AS rested, outcome FROM steps ORDER BY segment")
+    found = found[found["outcome"] == "stepped"].iloc[3:]
+    assert set(found["level"]) == {"count"}
+    assert found["rested"].any() == (level == "rest")
 
 
 @pytest.mark.compile
