@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ampscope.hooks.clock import Row
 from ampscope.hooks.collector import Collector
 from ampscope.hooks.modules import short_dtype
 from ampscope.hooks.parameters import Parameters
@@ -144,14 +145,18 @@ class Backward(Collector):
                         mark_penalty(tensor)
                         self.penalised = True
             return
-        fed, owners = self._parameters.backward_ends(row["scaled"])
-        row["params"], row["n_params"] = fed[:MAX_NAMES], len(fed)
-        row["target"] = ",".join(owners) or None
+        self.note_fed(row)
         if error is None:
             segment.micro += 1
             if segment.sampled:
                 for listener in self._listeners:
                     listener()
+
+    def note_fed(self, row: Row) -> None:
+        """Add to the row of a backward which parameters it fed."""
+        fed, owners = self._parameters.backward_ends(row["scaled"])
+        row["params"], row["n_params"] = fed[:MAX_NAMES], len(fed)
+        row["target"] = ",".join(owners) or None
 
 
 def _combine(states: list[RootState]) -> RootState:

@@ -20,7 +20,7 @@ from torch.amp.grad_scaler import OptState
 from ampscope.hooks.clock import Row
 from ampscope.hooks.deferred import unseen
 from ampscope.hooks.patches import leave_out_caller
-from ampscope.hooks.scaler import policy_of
+from ampscope.hooks.scaler import policy_of, stage_of
 
 if TYPE_CHECKING:
     from ampscope.hooks.optimizers import Optimizers
@@ -195,8 +195,7 @@ class Rest:
         """The optimizer was not called: because the scaler found an overflow, or because the script left it out."""
         session = self._session
         optimizer, name = self.optimizer(), session.objects.name(scaler)
-        state = scaler._per_optimizer_states.get(id(optimizer))
-        if optimizer is None or state is None or state["stage"] is not OptState.STEPPED:
+        if optimizer is None or stage_of(scaler, optimizer) is not OptState.STEPPED:
             return
         row = session.call_row(
             "scaler.step",

@@ -158,7 +158,7 @@ class Scaler(Collector):
             detail="inside_step" if inside_step else None,
             phase="other",
         )
-        if not inside_step and not _is_unscaled(scaler, optimizer):
+        if not inside_step and stage_of(scaler, optimizer) is not OptState.UNSCALED:
             self._tell_scaled(optimizer, opt)
         return row, opt
 
@@ -193,7 +193,7 @@ class Scaler(Collector):
             "scaler.step", object=name, target=opt, enabled=True, value=self.known_scales.get(name), phase="optimizer",
             scaled=self.optimizers.parameters.grad_state.get(opt),
         )  # fmt: skip
-        if not _is_unscaled(scaler, optimizer):
+        if stage_of(scaler, optimizer) is not OptState.UNSCALED:
             self._tell_scaled(optimizer, opt)
         return self.step_begins(scaler, optimizer, name, opt, call_row)
 
@@ -311,10 +311,10 @@ class Scaler(Collector):
                 self.session.deferred.put(source, receive)
 
 
-def _is_unscaled(scaler: Any, optimizer: Any) -> bool:
-    """Whether `unscale_` has taken the scale out of the gradients of the optimizer since the last update."""
+def stage_of(scaler: Any, optimizer: Any) -> OptState | None:
+    """What the scaler has done with the optimizer since the last update; None when it has not met it."""
     state = scaler._per_optimizer_states.get(id(optimizer))
-    return state is not None and state["stage"] is OptState.UNSCALED
+    return None if state is None else state["stage"]
 
 
 def policy_of(scaler: Any) -> Row:

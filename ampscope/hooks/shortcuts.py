@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import _C
 
-from ampscope.hooks.backward import MAX_NAMES
 from ampscope.hooks.collector import Collector, dtype_name
 from ampscope.hooks.optimizers import learning_rate
 from ampscope.hooks.patches import DECLINED, Shortcut
@@ -255,9 +254,7 @@ class Shortcuts(Collector):
             session.mark("backward", False)
         if self._census.waits:
             self._census.after_backward()
-        fed, owners = self._parameters.backward_ends(row["scaled"])
-        row["params"], row["n_params"] = fed[:MAX_NAMES], len(fed)
-        row["target"] = ",".join(owners) or None
+        self._backward.note_fed(row)
         if error is None:
             session.segment.micro += 1
         else:

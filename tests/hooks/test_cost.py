@@ -130,7 +130,6 @@ def test_module_hooks_return_at_once_off_samples(tmp_path: Path) -> None:
         "modules.py:_post",
         "session.py:modules",
         "quiet.py:is_quiet",
-        "parameters.py:_fed",
         "api_calls.py:<genexpr>",
     }
 

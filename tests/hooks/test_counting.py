@@ -16,7 +16,7 @@ from ampscope.trace.reader import open_trace
 from tests.diagnose.judging import judge as judge_at
 from tests.diagnose.judging import only, serious
 from tests.hooks.test_device_timing import HostEvent
-from tests.support.recording import amp_training, batch, mlp, record, rows
+from tests.support.recording import amp_training, batch, mlp, record, rows, seeded
 
 EXACT = "step, segment, opt, opt_step, outcome, skipped, loss, lr, scale, n_backward, loss_dtype"
 STEPS = 240
@@ -108,13 +108,9 @@ def facts(trace: Any) -> tuple[Any, Any]:
 def test_steps_losses_and_scales_are_those_of_a_pulse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Callable[[], None]
 ) -> None:
-    def seeded() -> None:
-        torch.manual_seed(0)
-        train()
-
-    whole = record(tmp_path / "whole", seeded, every=10**6)
+    whole = record(tmp_path / "whole", seeded(train), every=10**6)
     only_counts(monkeypatch)
-    thin = record(tmp_path / "thin", seeded)
+    thin = record(tmp_path / "thin", seeded(train))
     levels = rows(thin, "SELECT count(*) FILTER (level = 'count') AS n, count(*) AS of FROM steps")[0]
     assert levels["n"] > 0.6 * levels["of"]
     assert facts(thin) == facts(whole)

@@ -24,7 +24,7 @@ from ampscope.trace.reader import open_trace
 from tests.diagnose.judging import judge, only, serious
 from tests.hooks.test_counting import accumulating, gan, without_scaler
 from tests.hooks.test_device_timing import HostEvent
-from tests.support.recording import amp_training, batch, mlp, record, rows
+from tests.support.recording import amp_training, batch, mlp, record, rows, seeded
 
 STEPS = 240
 SEEN = "step, segment, opt, opt_step, outcome, skipped"
@@ -97,12 +97,8 @@ IDS = ["clipping", "accumulating", "bf16", "gan"]
 def test_every_step_and_scale_is_that_of_a_pulse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Callable[[], None]
 ) -> None:
-    def seeded() -> None:
-        torch.manual_seed(0)
-        train()
-
-    whole = record(tmp_path / "whole", seeded, every=10**6)
-    poor = record(tmp_path / "poor", seeded)
+    whole = record(tmp_path / "whole", seeded(train), every=10**6)
+    poor = record(tmp_path / "poor", seeded(train))
     assert rested(poor) == 0.0 if train is gan else rested(poor) > 0.4
     assert facts(poor) == facts(whole)
 
@@ -281,6 +277,12 @@ def test_an_optimizer_around_another_does_not_rest(tmp_path: Path) -> None:
     assert found == [{"opt": "Around#0", "n": STEPS, "last": STEPS - 1}]
 
 
+def assert_no_step_is_lost_and_the_update_failed(trace: Any) -> None:
+    steps = rows(trace, "SELECT opt_step FROM steps WHERE outcome = 'stepped' ORDER BY segment")
+    assert [row["opt_step"] for row in steps] == list(range(len(steps)))
+    assert rows(trace, "SELECT call FROM calls WHERE error IS NOT NULL") == [{"call": "scaler.update"}]
+
+
 def test_an_update_that_raises_after_a_step_is_recorded(tmp_path: Path) -> None:
     def train() -> None:
         step, _, optimizer, scaler = loop()
@@ -291,10 +293,7 @@ def test_an_update_that_raises_after_a_step_is_recorded(tmp_path: Path) -> None:
         assert not any(is_ours(frame.f_code) for frame, _ in traceback.walk_tb(raised.tb))
         step()
 
-    trace = record(tmp_path, train)
-    steps = rows(trace, "SELECT opt_step FROM steps WHERE outcome = 'stepped' ORDER BY segment")
-    assert [row["opt_step"] for row in steps] == list(range(len(steps)))
-    assert rows(trace, "SELECT call FROM calls WHERE error IS NOT NULL") == [{"call": "scaler.update"}]
+    assert_no_step_is_lost_and_the_update_failed(record(tmp_path, train))
 
 
 def test_a_step_without_its_update_is_still_a_step(tmp_path: Path) -> None:
@@ -307,10 +306,7 @@ def test_a_step_without_its_update_is_still_a_step(tmp_path: Path) -> None:
             scaler.update()
         step()
 
-    trace = record(tmp_path, train)
-    steps = rows(trace, "SELECT opt_step FROM steps WHERE outcome = 'stepped' ORDER BY segment")
-    assert [row["opt_step"] for row in steps] == list(range(len(steps)))
-    assert rows(trace, "SELECT call FROM calls WHERE error IS NOT NULL") == [{"call": "scaler.update"}]
+    assert_no_step_is_lost_and_the_update_failed(record(tmp_path, train))
 
 
 def test_a_disabled_scaler_leaves_the_rest_alone(tmp_path: Path) -> None:

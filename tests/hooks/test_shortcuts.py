@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from ampscope.hooks import install, shortcuts
 from ampscope.hooks.patches import DECLINED
 from tests.hooks.test_counting import EXACT, IDS, LOOPS, only_counts
-from tests.support.recording import amp_training, batch, mlp, record, rows
+from tests.support.recording import amp_training, batch, mlp, record, rows, seeded
 
 CALLS = (
     "call, object, target, value, scaled, enabled, detail, dtype, micro, phase, n_params, "
@@ -55,15 +55,11 @@ def everything(trace: Any) -> tuple[Any, ...]:
 def test_they_tell_what_the_hooks_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: Any, train: Callable[[], None]
 ) -> None:
-    def seeded() -> None:
-        torch.manual_seed(0)
-        train()
-
-    short = record(tmp_path / "short", seeded, level="pulse")
+    short = record(tmp_path / "short", seeded(train), level="pulse")
     assert all(sum(calls) > 50 for calls in taken.values()), {k: sum(v) for k, v in taken.items()}
     monkeypatch.setattr(shortcuts.Shortcuts, "ready", False)
     taken.clear()
-    long = record(tmp_path / "long", seeded, level="pulse")
+    long = record(tmp_path / "long", seeded(train), level="pulse")
     assert taken == {}
     assert everything(short) == everything(long)
 

@@ -24,6 +24,16 @@ def keep(path: Path, train: Callable[[], object], **settings: Any) -> None:
         train()
 
 
+def seeded(train: Callable[[], object]) -> Callable[[], object]:
+    """`train`, from the same random state each time."""
+
+    def again() -> object:
+        torch.manual_seed(0)
+        return train()
+
+    return again
+
+
 def rows(trace: Trace, query: str) -> list[dict[str, Any]]:
     """The result of a query as plain dicts; null is None."""
     frame = trace.sql(query).astype(object)
